@@ -69,7 +69,9 @@ def test_the_page_to_click_through_has_its_questions() -> None:
 
 @pytest.mark.slow
 def test_the_page_to_click_through_shows_what_the_guide_keeps_today() -> None:
-    for today, shown in zip(SCRIPT["clicked"](Selector.from_pretrained(relevance="guide")), CLICKED, strict=True):
+    for today, shown in zip(
+        SCRIPT["clicked"](Selector.from_pretrained(relevance="guide")), CLICKED, strict=True
+    ):
         assert today["grid"] == shown["grid"]
         for one, other in zip(today["questions"], shown["questions"], strict=True):
             assert len(set(one["kept"]) ^ set(other["kept"])) <= 2, CLICK_COMMAND  # kernels round
