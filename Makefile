@@ -26,9 +26,11 @@
 #   make house   sizes, circles of imports, names and the routes of a question, measured; writes the table of docs/architecture.md
 #   make docs    the documentation as a site in site/, every broken link an error
 #   make notebook   run docs/quickstart.ipynb from top to bottom (no network)
-#   make dist    wheel and sdist of arr-coc and of what lies in integrations/ in dist/, checked
+#   make dist    wheel and sdist of arr-coc, of the lab and of what lies in integrations/ in dist/, built twice to the same
+#                bytes, each wheel with the list of what it needs (CycloneDX)
 #   make from-wheel   dist, then install the wheel alone in an empty environment and ask the built-in sample
 #   make lint-shipping   the release workflow, the Dockerfiles and CITATION.cff
+#   make fresh DIR=../new   a new repository of the tracked files in one commit, without the history and its old weights, checked
 #   make clean   remove .venv, its likes and what the tools leave behind
 #
 # Another interpreter: `make ask PYTHON=python3.12`. More arguments: `make ask ARGS='page.png "What is the total?"'`.
@@ -55,7 +57,7 @@ BIN := $(VENV)/bin
 NOTICE = @echo 'installing into $(VENV), once: some six minutes and 6 GB (without a GPU two and 1.8: make ... TORCH=cpu)'
 PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-mlx test-lmms test-scale test-gateways test-all lint types docs notebook dist from-wheel lint-shipping clean
+.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-mlx test-lmms test-scale test-gateways test-all lint types docs notebook dist fresh from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -119,19 +121,17 @@ docs: $(VENV)/installed-dev
 notebook: $(VENV)/installed-dev
 	$(BIN)/jupyter execute --kernel_name=python3 --timeout=300 docs/quickstart.ipynb
 
-# Every distribution of the repository: the package itself, and a folder of integrations/ each.
 dist: $(VENV)/installed-ship
-	rm -rf dist
-	for each in . lab $(patsubst %/pyproject.toml,%,$(wildcard integrations/*/pyproject.toml)); do \
-	    $(BIN)/python -m build --outdir dist $$each || exit 1; \
-	done
-	$(BIN)/python -m twine check --strict dist/*
+	PATH="$(abspath $(BIN)):$$PATH" .ci/dist
 
 lint-shipping: $(VENV)/installed-ship
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .github/workflows
 	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/hadolint Dockerfile $(wildcard integrations/*/Dockerfile)
+
+fresh: $(VENV)/installed-dev $(VENV)/installed-ship
+	PATH="$(abspath $(BIN)):$$PATH" .ci/fresh "$(DIR)"
 
 from-wheel: dist
 	PYTHON=$(PYTHON) .ci/from-wheel dist

@@ -1,6 +1,7 @@
 """Draw every picture of the documentation that shows the product, as it is today; and the pages that are shown there.
 
     python runs/pictures.py           docs/first.png, look.png, app.png, microscope.png, and in shown.json what they show
+    python runs/pictures.py --try     docs/try.json alone: what docs/try.md shows, no browser
     python runs/pictures.py --pages   the app's samples anew: runs/pictures/*.html and drawn scenes -> src/arr_coc/app/pictures,
                                       docs/order.png
 
@@ -29,6 +30,7 @@ from PIL import Image, ImageDraw
 from arr_coc.app.samples import LISTED, PICTURES, READ_BY_BUNDLED, SAMPLE, AppSample, picture_samples
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
+from arr_coc.relevance import sums
 from arr_coc.selector import Selector
 from arr_coc.trace.evidence import likely_units
 from arr_coc.trace.picture import DPI, TITLE, draw_panel, font, kept_panel, panel_pixels, truth_of, wrap
@@ -249,6 +251,68 @@ def choice(selector: Selector, sample: AppSample) -> Choice:
     return Choice(image, selector(image, sample.question, budget=BUDGET), sample.question, sample.evidence)
 
 
+# ---- the page to click through -------------------------------------------------------------------------
+
+TRY = DOCS / "try.json"
+CLICKED: dict[str, tuple[str, dict[str, str]]] = {
+    "order": ("an order page in a web shop", {
+        "When will the parcel arrive?": "Friday, 13 March, 10:00 to 12:00",
+        "How much did I pay?": "€76.35",
+        "What does the watering can cost?": "€26.90",
+        "Where is it sent to?": "Tegelbruksgatan 14, 3rd floor, 582 24 Linköping, Sweden",
+        "What is the name of the driver?": "",
+    }),
+    "invoice": ("an invoice", {
+        "What is the total?": "£6,591.60",
+        "Who is the seller?": "Alder & Finch Joinery",
+        "When do I have to pay?": "2 April 2026",
+        "How many lamps were ordered?": "8",
+        "What is the account number of the bank?": "",
+    }),
+    "settings": ("a settings screen in dark colours", {
+        "Is Bluetooth on?": "yes",
+        "When does the screen turn off?": "after 2 minutes",
+        "How full is the battery?": "81%",
+        "Which network is it connected to?": "Harbour 5G",
+        "Is the microphone muted?": "",
+    }),
+    "odd": ("crosses on black, of which one is odd", {
+        "Which one is different?": "the yellow cross",
+        "What colour are most of the crosses?": "blue",
+        "Where is the circle?": "",
+    }),
+    "street": ("a street with shops, cars and people", {
+        "Where is the museum?": "in the yellow house",
+        "Where can I get coffee?": "in the purple house",
+        "What is unusual in this image?": "nothing",
+        "Give me an overview.": "a street with shops, trees, cars and people",
+        "Where is the bicycle?": "",
+    }),
+}  # fmt: skip
+"""Of the page: a picture's description, and its questions with their answers; empty where it has none."""
+
+
+def clicked(selector: Selector) -> list[dict[str, Any]]:
+    """What the guide keeps for each question of that page, and the fact that it ranks first."""
+    made = []
+    for name, (alt, answers) in CLICKED.items():
+        image = Image.open(PICTURES / f"{name}.png").convert("RGB")
+        asked_of = []
+        for question, answer in answers.items():
+            decision = selector.decide(image, question, BUDGET)
+            (kept,), (coupling,) = decision.allocations, decision.couplings
+            likely = likely_units(image, kept)
+            asked_of.append({
+                "question": question, "answer": answer, "kept": kept.keep.tolist(),
+                "fact": [round(side) for side in likely[0]] if likely else [], "sure": round(coupling.confidence, 2),
+            })  # fmt: skip
+        _, rows, columns = kept.grid
+        made.append(
+            {"name": name, "alt": alt, "size": image.size, "grid": [rows, columns], "questions": asked_of}
+        )
+    return made
+
+
 # ---- the app in a browser ------------------------------------------------------------------------------
 
 SIZE = {"width": 1400, "height": 1000}
@@ -335,8 +399,9 @@ def digests() -> dict[str, str]:
 
 
 def show() -> None:
-    """Draw all of them, and record what they show."""
-    selector = Selector.from_pretrained()
+    """Draw all of them, and record what they show: the package without an OCR."""
+    sums.ocr_installed = lambda: False
+    selector = Selector.from_pretrained(relevance="guide")
     first = first_choice(selector)
     shown = {
         "first": of_choice(first),
@@ -344,6 +409,13 @@ def show() -> None:
         "app": photograph(first),
     }
     SHOWN.write_text(json.dumps(shown | {"sha256": digests()}) + "\n", encoding="utf-8")
+    write_clicked(selector)
+
+
+def write_clicked(selector: Selector) -> None:
+    """Record what the page to click through shows, a picture a line."""
+    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in clicked(selector))
+    TRY.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
@@ -351,7 +423,13 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pages", action="store_true", help="render the pages that are shown, nothing else")
-    if parser.parse_args().pages:
+    parser.add_argument(
+        "--try", action="store_true", dest="clicked", help="write docs/try.json, nothing else"
+    )
+    args = parser.parse_args()
+    if args.pages:
         draw()
+    elif args.clicked:
+        write_clicked(Selector.from_pretrained(relevance="guide"))
     else:
         show()

@@ -27,6 +27,7 @@ from compress_table import compress_text  # noqa: E402
 from corpus_table import corpus_text  # noqa: E402
 from follow_table import follow_blocks  # noqa: E402
 from guide_table import guide_more_text, guide_parts_text, guide_text  # noqa: E402
+from labels_table import agreement_text, counts_text, nulls_text  # noqa: E402
 from long_table import long_text, transcription_text  # noqa: E402
 from magnify_table import magnify_text  # noqa: E402
 from offers import offers_table  # noqa: E402
@@ -545,6 +546,9 @@ def blocks() -> dict[str, str]:
         "shapes": shapes_text(),
         "large": large_table(read("saccade")),
         "real": real_text(),
+        "labels": counts_text(),
+        "labels-agree": agreement_text(),
+        "labels-nulls": nulls_text(wording_auc()),
         "pixels": pixels_text(),
         "units": units_text(),
         "cost": cost_text(),
@@ -608,20 +612,31 @@ def blocks() -> dict[str, str]:
 
 
 def filled(texts: dict[str, str]) -> dict[str, str]:
-    """The pages, by name, with every block as the result files say; each block stands in one of them."""
+    """The pages, by name, with every block as the result files say; each stands in one page, and perhaps in cards."""
     found = dict(texts)
     for name, block in blocks().items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         pages = [page for page, text in found.items() if re.search(pattern, text, re.S)]
-        assert len(pages) == 1, f"the marker {name} is in {pages}: it belongs in one page"
+        assert len([page for page in pages if page not in CARDS]) == (not name.startswith("labels")), (
+            name,
+            pages,
+        )
         new = lambda match, block=block: f"{match[1]}{block}\n{match[2]}"  # noqa: E731
-        found[pages[0]] = re.sub(pattern, new, found[pages[0]], flags=re.S)
+        found |= {page: re.sub(pattern, new, found[page], flags=re.S) for page in pages}
     return found
 
 
+CARDS = tuple(
+    str(path.relative_to(ROOT))
+    for part in ("src", "lab/src")
+    for path in sorted((ROOT / part).rglob("README.md"))
+)
+"""Cards of weights and data, which go alone to where their readers are."""
+
+
 def pages() -> dict[str, str]:
-    """The pages that may have tables, as they are."""
-    paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """The pages and cards that may have tables, as they are."""
+    paths = [*(ROOT / name for name in ("README.md", *CARDS)), *sorted((ROOT / "docs").rglob("*.md"))]
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
 
 

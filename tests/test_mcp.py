@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import os
 import shutil
 import sys
@@ -188,12 +189,22 @@ def test_a_photograph_on_which_nothing_is_found_goes_whole(tmp_path: Path) -> No
     assert made.confidence < SURE
 
 
+def typed(folder: Path) -> list[str]:
+    """What server.json, the entry of the MCP registry, has a client type behind `arr-coc`."""
+    (package,) = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))["packages"]
+    words: list[str] = []
+    for one in package["packageArguments"]:
+        value = one.get("value") or one.get("default") or str(folder)
+        words += [one["name"], value] if one["type"] == "named" else [value]
+    return words
+
+
 def served(folder: Path, ask: Callable[[Client], Any]) -> Any:
     """What a client says of a server in a process of its own."""
 
     async def asking() -> Any:
         environment = os.environ | {"PYTHONPATH": PACKAGES}
-        words = ["-m", "arr_coc", "mcp", str(folder)]
+        words = ["-m", "arr_coc", *typed(folder)]
         parameters = StdioServerParameters(command=sys.executable, args=words, env=environment)
         async with Client(stdio_client(parameters)) as client:
             return await ask(client)

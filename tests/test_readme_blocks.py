@@ -39,6 +39,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = (
     "README.md",
+    "skills/arr-coc/SKILL.md",
     *(
         f"docs/{name}.md"
         for name in (

@@ -11,20 +11,26 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
+from huggingface_hub import DatasetCard, ModelCard
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 import arr_coc
 from arr_coc.files.saved import BUNDLED
+from arr_coc.guide.guide import load_guide
+from arr_coc_lab.pictures.labels import manifest
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
@@ -35,6 +41,7 @@ PROJECTS = [ROOT / "pyproject.toml", *(folder / "pyproject.toml" for folder in P
 INSTALLED = ROOT / "bench" / "results" / "install.json"
 BASE_MB = 250  # room for python:3.12-slim, which was never unpacked here
 TOOLS = Path(sys.executable).parent
+CARDS = sorted(path for part in ("src", "lab/src") for path in (ROOT / part).rglob("README.md"))
 
 
 def project(path: Path = ROOT / "pyproject.toml") -> dict[str, Any]:
@@ -108,6 +115,52 @@ def test_the_source_archive_can_be_built_from() -> None:
 def jobs() -> dict[str, Any]:
     """Those of the release workflow."""
     return yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.parent.name)
+def test_a_card_is_read_by_the_hub_and_says_what_is_needed(path: Path) -> None:
+    """Its figures are compared with the result files in `tests/test_readme.py`."""
+    name = path.parent.name
+    card = (DatasetCard if name == "pictures" else ModelCard)(path.read_text(encoding="utf-8"))
+    assert card.data.license == "apache-2.0"
+    for part in ("null", "Limits", "Licence", "anguage"):
+        assert part in card.text, part
+    if name == "pictures":
+        languages = {row["language"] for row in manifest()} - {"none", "multi"}
+        assert set(card.data.language) == languages
+    if name == "guide":
+        parameters = sum(each.numel() for each in load_guide().parameters())
+        assert f"{parameters / 1e6:.1f} million" in card.text
+
+
+class TestAgents:
+    """What finds and uses the tools for agents; `tests/test_mcp.py` types what server.json has typed."""
+
+    def test_the_registrys_entry_fits_its_schema_and_the_package(self) -> None:
+        """Fields, lengths and patterns of the schema that it names, which isn't at hand."""
+        entry = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))
+        assert set(entry) == {"$schema", "name", "title", "description", "version", "packages"}
+        assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
+        assert f"mcp-name: {entry['name']} " in (ROOT / "README.md").read_text(encoding="utf-8")
+        assert len(entry["title"]) <= 100 >= len(entry["description"])
+        (package,) = entry["packages"]
+        assert entry["version"] == package["version"] == arr_coc.__version__
+        assert (package["registryType"], package["identifier"]) == ("pypi", project()["name"])
+        assert package["transport"] == {"type": "stdio"}
+        (extra,) = re.findall(r"\[(.+)\]", package["runtimeArguments"][0]["value"])
+        assert extra in project()["optional-dependencies"]
+        for one in package["runtimeArguments"] + package["packageArguments"]:
+            assert one["type"] in ("positional", "named")
+            assert "name" in one if one["type"] == "named" else {"value", "valueHint"} & set(one)
+
+    def test_the_skill_has_a_name_and_says_when_it_is_wanted(self) -> None:
+        """`tests/test_readme_blocks.py` runs its commands."""
+        (path,) = (ROOT / "skills").glob("*/SKILL.md")
+        _, facts, text = path.read_text(encoding="utf-8").split("---\n", 2)
+        skill = yaml.safe_load(facts)
+        assert (skill["name"], skill["license"]) == (path.parent.name, project()["license"])
+        assert 0 < len(skill["description"]) <= 1024
+        assert len(text.splitlines()) < 500
 
 
 class TestWorkflow:
@@ -241,13 +294,17 @@ class TestTheAppsImage:
         assert set(measured["ran"].values()) == {0}
 
     @pytest.mark.slow
-    def test_its_steps_run(self, tmp_path: Path) -> None:
-        """In an empty environment, where PyTorch's CPU build can be had; no image is made."""
+    def test_its_steps_run_and_its_commands_answer(self, tmp_path: Path) -> None:
+        """In an empty environment; no image is made. PyTorch's CPU build may lie in PIP_FIND_LINKS."""
         uv = TOOLS / "uv"
         if not uv.is_file():
             pytest.skip("uv is not installed: pip install -e '.[dev,ship]'")
         _, make, install = install_steps(DOCKERFILES[0], tmp_path / "env")
         subprocess.run([uv, *make[1:]], check=True)
+        here = sorted(Path(os.environ.get("PIP_FIND_LINKS", "/none")).glob("torch-*+cpu-*.whl"))
+        if here:
+            place = install.index("--torch-backend")
+            install[place : place + 2] = [str(here[-1])]
         planned = subprocess.run(
             [uv, *install[1:], "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
         )
@@ -257,12 +314,68 @@ class TestTheAppsImage:
         assert "torch" in names
         assert not [name for name in names if name.startswith(("nvidia", "cuda", "triton"))]
         subprocess.run([uv, *install[1:]], cwd=ROOT, check=True)
+        if here:  # the index's torchvision has no operators for a CPU build of torch; its own index has
+            (packages,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+            schemas = ROOT / "integrations" / "vllm" / "tests" / "torchvision_schemas.py"
+            shutil.copy(schemas, packages)
+            (packages / "torchvision_schemas.pth").write_text("import torchvision_schemas\n")
         files = [path for path in (tmp_path / "env").rglob("*") if path.is_file() and not path.is_symlink()]
         assert sum(path.stat().st_size for path in files) / 1e6 + BASE_MB < 2500
-        command = [tmp_path / "env" / "bin" / "arr-coc", "ask", "--json", "--budget", "64"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         truth = json.loads((BUNDLED / "sample.json").read_text(encoding="utf-8"))
-        assert json.loads(done.stdout)["answer"] == truth["answer"]
+        command = [str(tmp_path / "env" / "bin" / "arr-coc")]
+        bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
+            "HF_HUB_OFFLINE": "1"
+        }
+        for words, key, value in (
+            (["look", "--json"], "grid", [1, 32, 32]),
+            (["ask", "--json", "--budget", "64"], "answer", truth["answer"]),
+        ):
+            done = subprocess.run(
+                command + words, cwd=tmp_path, env=bare, capture_output=True, text=True, check=True
+            )
+            assert json.loads(done.stdout)[key] == value
+        for words, path in ((["app"], "/"), (["proxy"], "/arr_coc/metrics")):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            server = subprocess.Popen([*command, *words, "--port", str(port)], cwd=tmp_path, env=bare)
+            try:
+                assert page_of(server, f"http://127.0.0.1:{port}{path}")
+            finally:
+                server.terminate()
+                server.wait(60)
+
+
+def page_of(server: subprocess.Popen[bytes], address: str) -> bytes:
+    """What a server that is starting answers, as soon as it does."""
+    for _ in range(600):
+        try:
+            return urlopen(address, timeout=30).read()
+        except OSError:
+            assert server.poll() is None, "the server has ended"
+            time.sleep(0.5)
+    raise TimeoutError(address)
+
+
+@pytest.mark.slow
+def test_a_fresh_repository_has_one_commit_and_holds(tmp_path: Path) -> None:
+    if not (TOOLS / "cyclonedx-py").is_file() or not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout, or the extra ship is not installed")
+    who = {
+        f"GIT_{role}_{what}": "me@example.org"
+        for role in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    }
+    environment = os.environ | who | {"PATH": f"{TOOLS}:{os.environ['PATH']}"}
+    words = [ROOT / ".ci" / "fresh", tmp_path / "new"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(rf"arr_coc-{arr_coc.__version__}-py3-none-any.whl$", done.stdout)
+    log = ["git", "-C", tmp_path / "new", "rev-list", "--count", "HEAD"]
+    assert subprocess.run(log, capture_output=True, text=True, check=True).stdout == "1\n"
+    again = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "name a folder that isn't" in again.stdout
 
 
 class TestNotebook:
@@ -304,6 +417,12 @@ class TestDocumentation:
         } <= pages
         api = (tmp_path / "api" / "models" / "index.html").read_text(encoding="utf-8")
         assert 'id="arr_coc.ARRCOCModel.ask"' in api
+        assert "(/quickstart/index.md)" in (tmp_path / "llms.txt").read_text(encoding="utf-8")
+        assert "ARRCOCModel(" in (tmp_path / "api" / "models" / "index.md").read_text(encoding="utf-8")
+        clicked = (tmp_path / "try" / "index.html").read_text(encoding="utf-8")
+        assert 'src="../try.js"' in clicked
+        assert '"name": "order"' in clicked
+        assert (tmp_path / "pictures" / "order.png").is_file()
         start = (tmp_path / "quickstart" / "index.html").read_text(encoding="utf-8")
         assert 'id="two-lines-on-a-loaded-model"' in start
         assert not re.search(r'(src|href)="https?://(?!127\.0\.0\.1)[^"]+\.(js|css|woff2?)"', start)

@@ -41,6 +41,8 @@ def test_every_sample_has_its_picture() -> None:
 
 
 COMMAND = "the pictures of docs/ show another product: run python runs/pictures.py, and look at them"
+CLICK_COMMAND = "docs/try.json is of another product: run python runs/pictures.py --try"
+CLICKED = json.loads(SCRIPT["TRY"].read_text(encoding="utf-8"))
 SHOWN = json.loads(SCRIPT["SHOWN"].read_text(encoding="utf-8"))
 
 
@@ -50,13 +52,31 @@ def test_the_record_is_of_the_pictures_that_are_there() -> None:
 
 @pytest.mark.slow
 def test_the_pictures_show_what_the_guide_keeps_today() -> None:
-    selector = Selector.from_pretrained()
+    selector = Selector.from_pretrained(relevance="guide")
     today = [SCRIPT["first_choice"](selector)]
     today += [SCRIPT["choice"](selector, sample) for sample in SCRIPT["samples"]()]
     for one, shown in zip(today, [SHOWN["first"], *SHOWN["look"]], strict=True):
         assert (one.question, one.allocation.kept) == (shown["question"], shown["budget"]), COMMAND
         changed = set(one.allocation.keep.tolist()) ^ set(shown["kept"])
         assert len(changed) <= 2, COMMAND  # kernels round, and the last cell kept may be another
+
+
+def test_the_page_to_click_through_has_its_questions() -> None:
+    for page, (name, (alt, answers)) in zip(CLICKED, SCRIPT["CLICKED"].items(), strict=True):
+        assert (page["name"], page["alt"]) == (name, alt), CLICK_COMMAND
+        assert {one["question"]: one["answer"] for one in page["questions"]} == answers, CLICK_COMMAND
+        assert tuple(page["size"]) == Image.open(SCRIPT["DOCS"] / "pictures" / f"{name}.png").size
+
+
+@pytest.mark.slow
+def test_the_page_to_click_through_shows_what_the_guide_keeps_today() -> None:
+    for today, shown in zip(
+        SCRIPT["clicked"](Selector.from_pretrained(relevance="guide")), CLICKED, strict=True
+    ):
+        assert today["grid"] == shown["grid"]
+        for one, other in zip(today["questions"], shown["questions"], strict=True):
+            assert len(set(one["kept"]) ^ set(other["kept"])) <= 2, CLICK_COMMAND  # kernels round
+            assert one["sure"] == pytest.approx(other["sure"], abs=0.02), CLICK_COMMAND
 
 
 @pytest.mark.slow

@@ -88,8 +88,8 @@ class OcrSource:
 
     Args:
         read: an OCR; None: RapidOCR.
-        sentences: sentence vectors of all-MiniLM-L6-v2, with which the head was trained; "table": those of the
-            guide's table of meanings; None: those of the installed package, else the table.
+        sentences: sentence vectors of all-MiniLM-L6-v2, with which the head was trained; "table": those of
+            the guide's table of meanings; None: those of the installed package, else the table.
         head: scores the lines; None: the bundled one.
     """
 
