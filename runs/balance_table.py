@@ -9,6 +9,7 @@ FEW = 10  # questions of a kind that are too few for a row
 MODES = {"guide": "guide alone", "ocr": "OCR alone", "guide+ocr": "both"}
 GRIDS = {"own": "the picture's own grid", "1024": "a grid of 1,024 cells"}
 WAYS = {"sum": "sum of log odds", "balance": "**the balance**"}
+CURVE = "curve, "  # begins the names of its points
 LEARNED = ("information", "saliency", "coupling", "compress", "exploit", "focus")
 
 
@@ -33,6 +34,12 @@ def balance_text(result: dict[str, Any]) -> str:
             cells = " | ".join(kept_cells(own[grid]["all"]) for grid in GRIDS)
             auto = own["own"]["all"]
             lines.append(f"| {told}, {name} | {cells} | {auto['auto']:.2f}, {auto['auto cells']:.0%} |")
+    if "by the table of meanings" in bundled:
+        own = bundled["by the table of meanings"]["guide+ocr"]
+        lines.append(
+            f"| both, the balance, the OCR judging by the guide's table of meanings | {kept_cells(own)} | | | "
+            f"{own['auto']:.2f}, {own['auto cells']:.0%} |"
+        )
     photos = {way: bundled[way]["open half"]["guide"]["own"]["photo"] for way in WAYS}
     questions = int(bundled["sum"]["open half"]["guide"]["own"]["all"]["questions"])
     return "\n".join([
@@ -64,9 +71,27 @@ def learned_text(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def curve_text(result: dict[str, Any]) -> str:
+    """What is kept by how many pictures the balance learned on, in as many steps each."""
+    rows = {name.removeprefix(CURVE): facts for name, facts in result.items() if name.startswith(CURVE)}
+    if not rows:
+        return "Not measured yet: `python runs/balance.py EXAMPLES --open FOLDER --curve`."
+    sets = {"calibration": "calibration split", "open half": "open half"}
+    head = " | ".join(
+        f"{text}, {way}: 64 / 128 / 273 | all at 64, 273"
+        for text in sets.values()
+        for way in ("guide alone", "both")
+    )
+    lines = [f"| learned on | {head} |", "|---|" + "--:|" * 8]
+    for name, facts in rows.items():
+        own = [kept_cells(facts["real"][group][mode]) for group in sets for mode in ("guide", "guide+ocr")]
+        lines.append(f"| {name} | {' | '.join(own)} |")
+    return "\n".join(lines)
+
+
 def ablations_text(result: dict[str, Any]) -> str:
     """What is kept without each part of the balance, each learned anew."""
-    rows = {name: facts for name, facts in result.items() if "real" in facts}
+    rows = {name: facts for name, facts in result.items() if "real" in facts and not name.startswith(CURVE)}
     if not rows:
         return "Not measured yet: `python runs/balance.py EXAMPLES --open FOLDER --ablations`."
     lines = [

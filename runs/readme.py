@@ -20,7 +20,7 @@ from arr_coc_lab.rivals import find_method
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that runs
 
-from balance_table import ablations_text, balance_text, learned_text  # noqa: E402
+from balance_table import ablations_text, balance_text, curve_text, learned_text  # noqa: E402
 from claims import QUERY_BLIND, claims, claims_table, early_claims  # noqa: E402
 from clips_table import clips_cost_text  # noqa: E402
 from compress_table import compress_text  # noqa: E402
@@ -595,6 +595,7 @@ def blocks() -> dict[str, str]:
         "balance": balance_text(balance),
         "learned": learned_text(balance),
         "balance-parts": ablations_text(balance),
+        "balance-curve": curve_text(balance),
     }
     found["guide"] = guide_text(read("guide"))
     found["guide-more"] = guide_more_text(read("guide"), read("guide-answers"), read("guide-calibration"))

@@ -224,8 +224,8 @@ def routes() -> dict[str, Route]:
     from arr_coc.pixels import pack_for
 
     page, question = str(BUNDLED / "sample.png"), "What is the title?"
-    model, selector = ARRCOCQwen.from_pretrained(), Selector.from_pretrained()
-    guided = ARRCOCModel.wrap(model.base, model.processor)
+    model, selector = ARRCOCQwen.from_pretrained(), Selector.from_pretrained(relevance="guide")
+    guided = ARRCOCModel.wrap(model.base, model.processor, relevance="guide")
     numbers = itertools.count()
     picture = open_image(page)
 

@@ -25,8 +25,8 @@ MANIFEST = HERE / "manifest.tsv"  # where each picture comes from
 QUESTIONS = HERE / "questions.jsonl"
 LINES = HERE / "lines.jsonl.gz"  # the print of each picture, by RapidOCR
 SECOND = HERE / "second.jsonl"  # a tenth of the questions, their evidence drawn again by a second reader
-# The guide and the head over lines learned on "train", the balance on "validation", "test" and "balance",
-# nothing on "calibration", where coverage is fitted.
+# The guide and the head over lines learned on "train", the balance on "validation" and "test", its curve on
+# "balance" too (docs/strategies.md). Coverage is fitted on "calibration", where nothing learned.
 Split = Literal["train", "validation", "test", "balance", "calibration"]
 
 
