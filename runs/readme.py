@@ -490,6 +490,24 @@ def yardsticks_text(summary: dict) -> str:
     )
 
 
+def coverage_text(result: dict) -> str:
+    """How well coverage keeps its promise on pictures of another making, by source and share."""
+    shares = ("0.8", "0.9", "0.95")
+    lines = [
+        f"| all evidence kept, in cells (share of the picture) | {' | '.join(shares)} | abstain | of those without an answer |",
+        "|---|" + "--:|" * (len(shares) + 2),
+    ]
+    for name, facts in result.items():
+        if (own := facts.get("of another making")) is None:
+            continue
+        kept = [f"{own[s]['whole']:.0%}, {own[s]['cells']:.0f} ({own[s]['of all']:.0%})" for s in shares]
+        last = own["0.9"]
+        lines.append(
+            f"| `{name}` | {' | '.join(kept)} | {last['abstained']:.0%} | {last['abstained, no answer']:.0%} |"
+        )
+    return "\n".join(lines)
+
+
 def blocks() -> dict[str, str]:
     """Every block between markers, by name; those of choosing before the encoder where they were measured."""
     study, ablation, hypothesis, adversarial = (
@@ -590,12 +608,13 @@ def blocks() -> dict[str, str]:
     found["recall"] = recall_text()
     found["strategies"] = strategies_text(read("strategies"))
     found["odd-maps"] = maps_text(read("strategies"))
-    balance = read("balance")
+    balance, coverage = read("balance"), read("coverage")
     found |= {
         "balance": balance_text(balance),
         "learned": learned_text(balance),
         "balance-parts": ablations_text(balance),
         "balance-curve": curve_text(balance),
+        "coverage": coverage_text(coverage),
     }
     found["guide"] = guide_text(read("guide"))
     found["guide-more"] = guide_more_text(read("guide"), read("guide-answers"), read("guide-calibration"))
