@@ -222,10 +222,12 @@ def routes() -> dict[str, Route]:
     from arr_coc.files.images import open_image
     from arr_coc.files.saved import BUNDLED
     from arr_coc.pixels import pack_for
+    from arr_coc.relevance import sums
 
+    sums.ocr_installed = lambda: False  # as for whoever has none; an OCR is a longer way
     page, question = str(BUNDLED / "sample.png"), "What is the title?"
-    model, selector = ARRCOCQwen.from_pretrained(), Selector.from_pretrained(relevance="guide")
-    guided = ARRCOCModel.wrap(model.base, model.processor, relevance="guide")
+    model, selector = ARRCOCQwen.from_pretrained(), Selector.from_pretrained()
+    guided = ARRCOCModel.wrap(model.base, model.processor)
     numbers = itertools.count()
     picture = open_image(page)
 

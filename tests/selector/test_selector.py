@@ -241,6 +241,7 @@ def test_nothing_to_prefer(kind: str) -> None:
 def test_it_needs_no_transformers() -> None:
     code = (
         "import sys\nfrom arr_coc import Selector\n"
+        "from arr_coc.relevance import sums\nsums.ocr_installed = lambda: False\n"
         "for names in ([], ['bundled']):\n"
         f"    choose, page = Selector.from_pretrained(*names), {str(BUNDLED / 'sample.png')!r}\n"
         "    assert choose(page, 'What is the title?', budget=64).kept == 64\n"

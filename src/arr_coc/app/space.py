@@ -59,7 +59,20 @@ Written by `arr-coc space`, version {version}.
 """
 PACKAGE = Path(__file__).parents[1]
 # Endings of the package's files: what else lies in its folder, such as a backup or a secret, stays here.
-ENDINGS = (".css", ".jinja", ".js", ".json", ".png", ".py", ".safetensors", ".toml", ".txt", ".typed")
+ENDINGS = (
+    ".css",
+    ".jinja",
+    ".jpg",
+    ".js",
+    ".json",
+    ".md",
+    ".png",
+    ".py",
+    ".safetensors",
+    ".toml",
+    ".txt",
+    ".typed",
+)
 OF_GIT = (".git", ".gitattributes", ".gitignore")  # of a Space that was cloned
 MAX_NAMES = 4  # files that a message names
 HARDWARE = "a10g-small"  # suggested for models of the Hub: 24 GB of GPU memory, bfloat16 in hardware

@@ -46,7 +46,7 @@ ODD_WORDS = frozenset(
 FAULTS = frozenset(
     "absent blemish broken chipped cracked crooked damaged defect defective deformed dent empty error "
     "fault faulty flaw flawed flipped gap imperfection lacking misaligned misplaced misprint missing "
-    "mistake removed replaced reversed rotated scratch slanted swapped tilted torn upside".split()
+    "mistake removed reversed rotated scratch slanted swapped tilted torn upside".split()
 )
 FAULTS_AKIN = 0.86  # the least cosine of such words: a cracker has 0.85 with a crack
 # English words of those above, to which others may be akin.
@@ -279,7 +279,7 @@ def is_reading(words: Sequence[str]) -> bool:
 
 def is_unusual(words: Sequence[str]) -> bool:
     """Return whether a question asks outright for what is odd and names nothing, as "any anomalies?" does."""
-    if words[0] in UNFIT:
+    if words[0] in UNFIT or tuple(words[:3]) == ("where", "do", "i"):  # "where do I report a fault?"
         return False
     text = " ".join(word.strip("¿¡") for word in _plain(words) if any(map(str.isalpha, word)))
     if ODD_SIGNS.search(text):
