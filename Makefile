@@ -61,10 +61,10 @@ PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
-	$(BIN)/arr-coc ask $(ARGS)
+	$(BIN)/python -m arr_coc ask $(ARGS)
 
 app: $(VENV)/installed-app
-	$(BIN)/arr-coc app $(ARGS)
+	$(BIN)/python -m arr_coc app $(ARGS)
 
 test: $(VENV)/installed-dev
 	$(BIN)/python $(PYTEST) -m "not slow and not gpu" $(ARGS)
@@ -155,7 +155,7 @@ $(VENV)/installed: pyproject.toml lab/pyproject.toml | $(BIN)/python
 
 $(VENV)/installed-app: pyproject.toml lab/pyproject.toml | $(BIN)/python
 	$(NOTICE)
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[app,ocr]' -e ./lab
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[app,ocr,pdf,video]' -e ./lab
 	@touch $@ $(VENV)/installed
 
 $(VENV)/installed-dev: pyproject.toml lab/pyproject.toml | $(BIN)/python

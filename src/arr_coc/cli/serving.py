@@ -111,7 +111,7 @@ def proxy(
         guide = load_guide(device=device)
         packer = Packer(workers, guide, relevance=relevance, sure=sure, readable=readable)
         settings = ProxySettings(upstream, tokens, rule, layout, traces, ca, pictures, screens)
-        made = Proxy(settings, packer, host, allow_host or (), terminal.note)
+        made = Proxy(settings, packer, host, allow_host or (), terminal.log)
 
     def show(address: str) -> None:
         behind = ("upstream", upstream) if upstream is not None else ("for gateways", f"{address}{GUARDRAIL}")

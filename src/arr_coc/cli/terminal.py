@@ -76,6 +76,11 @@ def note(message: str) -> None:
         console.print(printable(message), style="dim", markup=False)
 
 
+def log(message: str) -> None:
+    """Print a server's line on stderr, whole, also where stderr is a file."""
+    Console(stderr=True).print(printable(message), style="dim", markup=False, soft_wrap=True)
+
+
 def status(text: str, quiet: bool) -> contextlib.AbstractContextManager[Any]:
     """Return a spinner on stderr while a block runs, if that is a terminal."""
     return contextlib.nullcontext() if quiet else Console(stderr=True).status(f"{text} ...")
