@@ -15,7 +15,7 @@ RUN pip install --no-cache-dir uv && uv venv /opt/arr-coc
 WORKDIR /build
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
-RUN uv pip install --no-cache --python /opt/arr-coc --torch-backend "$TORCH" --compile-bytecode '.[app,pdf,video,ocr,proxy]'
+RUN uv pip install --no-cache --python /opt/arr-coc --torch-backend "$TORCH" --compile-bytecode '.[app,pdf,ocr,proxy]'
 
 FROM python:3.12-slim
 RUN useradd --uid 1000 --create-home reader && mkdir /data && chown reader /data
