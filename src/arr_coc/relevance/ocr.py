@@ -84,7 +84,7 @@ class OcrView(NamedTuple):
 
 
 def lines_of_view(view: PictureView | None) -> tuple[PrintedLine, ...] | None:
-    """Return the lines that an OCR read on a picture, out of a source's view; None if no OCR is part of it."""
+    """Return the lines that an OCR read on a picture, out of its view; None if no OCR is part of it."""
     parts = view.parts if isinstance(view, SumView) else (view,)
     return next((part.lines for part in parts if isinstance(part, OcrView)), None)
 
