@@ -2,7 +2,7 @@
 
     build_server(["shots"]).run("stdio")
 
-Tools: `list` tells what pictures there are, `look_at` gives an overview and crops, `read` the lines of print
+Tools: `list` tells what pictures there are, `look_at` gives an overview and crops, `read` the rows of print
 that matter, `where` boxes. Only files below the folders that are named are opened. Needs the extra
 `arr-coc[mcp]`.
 """
@@ -33,9 +33,9 @@ from arr_coc.files.plugins import install_line
 from arr_coc.files.validation import nearest, validated
 from arr_coc.guide.trust import SURE, is_general, is_transcription, sentence, verdict_of
 from arr_coc.pixels import Packed, PrintedPage, find_page, find_rule, pack_for, ranked_units
-from arr_coc.pixels.units import around
+from arr_coc.pixels.units import around, line_scores
 from arr_coc.relevance.lines import PrintedLine
-from arr_coc.relevance.ocr import rapid_ocr
+from arr_coc.relevance.ocr import lines_of_view, rapid_ocr
 from arr_coc.selector import Selector
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ INSTRUCTIONS = (
 
 
 class ReadLine(NamedTuple):
-    """A printed line that a question needs, and its box (x0, y0, x1, y1) in px of the picture."""
+    """A row of print that a question needs, and its box (x0, y0, x1, y1) in px of the picture."""
 
     text: str
     box: tuple[int, int, int, int]
@@ -280,29 +280,27 @@ class PictureTools:
         return result
 
     def read(self, path: str, question: str, page: int | None = None) -> list[ReadLine]:
-        """The lines of print that a question needs, the best unit first; a ValueError without an OCR.
+        """The rows of print that a question needs, best first; a ValueError without an OCR.
 
-        A question that asks for all print gets all lines, from top to bottom. A picture is read once.
+        A row's cells are joined by " | ", each after the head of its column. A question that asks for all
+        print gets all lines, from top to bottom. A picture is read once, by the selector's OCR if it has one.
         """
-        ocr = rapid_ocr()
         with self._lock:
             picture = self.selector.known(self.picture(path, page))
+            decision = self.selector.decide(picture, question)
             printed = self._printed.get(picture.key)
             if printed is None:
-                read = tuple(ocr(np.asarray(picture.image)))
+                view = self.selector.encode(picture).view if self.selector.trained is None else None
+                if (lines := lines_of_view(view)) is None:
+                    lines = tuple(rapid_ocr()(np.asarray(picture.image)))
                 layout = self.selector.beside(picture, find_page)
-                printed = _Printed(read, replace(layout, lines=tuple(line.box for line in read)))
+                printed = _Printed(lines, replace(layout, lines=tuple(line.box for line in lines)))
                 if printed.nbytes <= MAX_READ_BYTES:
                     self._printed[picture.key] = printed
-            if is_transcription(self.selector.guide, question):
-                lines = sorted(printed.lines, key=lambda line: (line.box[1], line.box[0]))
-            else:
-                lines = printed.needed(self.selector.decide(picture, question).allocations[0])
-        rows = []
-        for text, box in lines:
-            x0, y0, x1, y1 = map(round, box)
-            rows.append(ReadLine(text, (x0, y0, x1, y1)))
-        return rows
+            if not is_transcription(self.selector.guide, question):
+                return printed.needed(decision.allocations[0])
+            lines = sorted(printed.lines, key=lambda line: (line.box[1], line.box[0]))
+            return [ReadLine(line.text, around([line.box])) for line in lines]
 
 
 class _Printed(NamedTuple):
@@ -316,12 +314,41 @@ class _Printed(NamedTuple):
         """Bytes of memory that it takes."""
         return self.page.nbytes + sum(LINE_BYTES + len(line.text) for line in self.lines)
 
-    def needed(self, allocation: Allocation) -> list[PrintedLine]:
-        """The lines of the units that kept cells show, best first, each unit with its header."""
+    def needed(self, allocation: Allocation) -> list[ReadLine]:
+        """The rows that hold the units that kept cells show, best first, without heads of these rows."""
+        rows, headers = self.page.rows, self.page.headers
+        number = {i: n for n, row in enumerate(rows) for i in row}
+        scores = line_scores(self.page, allocation)
         wanted: dict[int, None] = {}
         for unit in ranked_units(self.page, allocation):
-            wanted |= dict.fromkeys((*unit.lines, *[unit.header] * (unit.header >= 0)))
-        return [self.lines[i] for i in wanted]
+            own = list(dict.fromkeys(number[i] for i in unit.lines))  # from the top, as wrapped text is read
+            if any(len(rows[n]) > 1 for n in own):
+                own.sort(key=lambda n: -max(scores[i] for i in rows[n]))
+            wanted |= dict.fromkeys(own)
+        heads = {number[headers[i]] for n in wanted for i in rows[n] if headers[i] >= 0}
+        return [self._row(rows[n]) for n in wanted if n not in heads]
+
+    def _row(self, row: Sequence[int]) -> ReadLine:
+        """A row as one line of text, each cell but the first after the head of its column."""
+        texts = []
+        for cell in self._cells(row):
+            text = " ".join(self.lines[i].text for i in cell)
+            head = next((self.page.headers[i] for i in cell if self.page.headers[i] >= 0), -1)
+            texts.append(f"{self.lines[head].text}: {text}" if texts and head >= 0 else text)
+        return ReadLine(" | ".join(texts), around([self.lines[i].box for i in row]))
+
+    def _cells(self, row: Sequence[int]) -> list[list[int]]:
+        """The cells of a row from the left: stacked lines, from the top, are one cell."""
+        cells: list[list[int]] = []
+        for i in row:
+            x0, y0, _, y1 = self.lines[i].box
+            others = [self.lines[k].box for k in cells[-1]] if cells else []
+            apart = all(min(y1, box[3]) - max(y0, box[1]) < (y1 - y0) / 2 for box in others)
+            if others and apart and x0 < max(box[2] for box in others):
+                cells[-1].append(i)
+            else:
+                cells.append([i])
+        return [sorted(cell, key=lambda i: self.lines[i].box[1]) for cell in cells]
 
 
 def require_mcp() -> None:
@@ -396,8 +423,8 @@ def build_server(folders: Sequence[str | Path], rule: str = "32") -> MCPServer:
         return content
 
     async def read(path: str, question: str, page: int | None = None) -> str:
-        """Read the printed lines of a picture (or a PDF page) that a question needs, whole, the most needed
-        first, as text with boxes in px.
+        """Read the printed rows of a picture (or a PDF page) that a question needs, whole, the most needed
+        first, as text with boxes in px; cells of a table as "head of the column: cell".
         """
         lines: list[ReadLine] = await away(lambda: tools.read(path, question, page))
         if not lines:

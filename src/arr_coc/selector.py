@@ -471,7 +471,7 @@ class Selector:
             cues.append(record.cues(self.layer, one, picture, guided=coupling))
         return cues
 
-    def encode(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> LookedAt:
+    def encode(self, picture: ImageSource | KnownPicture, grid: tuple[int, int] | None = None) -> LookedAt:
         """Encode a picture before any question, with its texture; the last pictures' records are kept."""
         if self.trained is not None:
             raise ValueError(

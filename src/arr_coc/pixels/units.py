@@ -71,14 +71,22 @@ def relevance_at(
     return np.array(best, dtype=np.float64)
 
 
+def line_scores(page: PrintedPage, allocation: Allocation) -> NDArray[np.float64]:
+    """Return the relevance in [0, 1] of each line of a page by an allocation's kept cells, [L]."""
+    return relevance_at(_kept_relevance(allocation), page.boxes, page.size)
+
+
+def _kept_relevance(allocation: Allocation) -> NDArray[np.float64]:
+    return (allocation.balanced[0] * allocation.mask()[0]).double().numpy()
+
+
 def ranked_units(page: PrintedPage, allocation: Allocation, most: int = MAX_UNITS) -> tuple[PageUnit, ...]:
     """Return at most `most` units of a page by the relevance of an allocation's kept cells, best first.
 
     No unit lies in the box of a better one. Things without print, as on a photograph, are the boxes of cells
     (`Allocation.evidence`).
     """
-    relevance = (allocation.balanced[0] * allocation.mask()[0]).double().numpy()
-    scores = relevance_at(relevance, page.boxes, page.size)
+    relevance, scores = _kept_relevance(allocation), line_scores(page, allocation)
     units = [*_of_lines(page, scores), *_of_controls(page, scores, relevance)]
     cells = allocation.evidence(page.size)
     units += [PageUnit(one.box, one.score) for one in cells if not _prints(one.box, page)]

