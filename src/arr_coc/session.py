@@ -22,7 +22,7 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.budget import Budget, coverage_budget
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.reading_order import print_blocks
-from arr_coc.choose.stem import FOREIGN
+from arr_coc.choose.stem import foreign_note
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.drawing import figure, thumbnail
 from arr_coc.files.images import ImageSource
@@ -431,7 +431,8 @@ class Session:
             images = self.encoded(prepared.mode)
         foreign = self._foreign(request.chooser, request.inputs, prepared.mode, images)
         bundled = model.base_name == BUNDLED_NAME
-        large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if bundled else None
+        large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if bundled and not foreign else None
+        note = joined(None if logits.numbers else NO_NUMBERS, prepared.note, self._prompt.note, large)
         return Answer(
             text=self._text(new),
             allocation=prepared.allocations[0],
@@ -442,13 +443,7 @@ class Session:
             kept=sum(allocation.kept for allocation in prepared.allocations),
             total=sum(prepared.cells),
             read=sum(prepared.read),
-            note=joined(
-                None if logits.numbers else NO_NUMBERS,
-                prepared.note,
-                self._prompt.note,
-                large,
-                FOREIGN if foreign else None,
-            ),
+            note=foreign_note(note) if foreign else note,
             foreign=foreign,
             allocations=tuple(prepared.allocations),
             question=question,

@@ -588,13 +588,13 @@ class TestScreen:
         self, models: Models, model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         name = models.name(0)
-        assert handlers.on_headline(models) == f"Model {name}: loading ..."
-        assert handlers.on_headline(models, lazy=True) == f"Model {name}: loaded with the first question."
+        assert handlers.on_headline(models) == f"Model: {name}, loading ..."
+        assert handlers.on_headline(models, lazy=True) == f"Model: {name}, loaded with the first question."
         models.start()
         models.submit(lambda _: None).result()
-        assert handlers.on_headline(models) == f"Model {name}"
+        assert handlers.on_headline(models) == f"Model: {name}"
         monkeypatch.setattr(type(model), "about", "A model of nothing.")
-        assert handlers.on_headline(models) == f"Model {name}: A model of nothing."
+        assert handlers.on_headline(models) == f"Model: {name}, A model of nothing."
 
     @pytest.mark.slow
     def test_the_answer_of_another_image_is_stale(self, models: Models, image: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ pytest.importorskip("av", reason="clips are an extra: pip install 'arr-coc[video
 import gradio as gr
 
 from arr_coc import app
-from arr_coc.app import api, asking, clips, handlers, samples, screen
+from arr_coc.app import api, asking, clips, handlers, samples
 from arr_coc.app.asking import AskForm
 from arr_coc.app.models import Models
 from arr_coc.app.state import Tab
@@ -124,23 +125,11 @@ class TestUpload:
         assert {image.size for image in clip} == {(32, 24)}
 
     @pytest.mark.slow
-    def test_without_the_extra_the_form_says_how_to_get_it(
-        self, models: Models, monkeypatch: pytest.MonkeyPatch
+    def test_without_the_extra_a_dropped_clip_says_how_to_get_it(
+        self, video: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def parts() -> dict[str, Any]:
-            config = screen.build(models, samples.picture_samples()[:1], None, lazy=True).config
-            return {part["props"].get("elem_id"): part["props"] for part in config["components"]}
-
-        there = parts()
-        assert there["clip"]["visible"] is True
-        assert clips.LIMITS in there["clip"]["label"]
-        assert (there["clip"]["file_types"], there["no-clips"]["value"]) == (["video", ".pdf"], "")
-        monkeypatch.setattr(screen, "can_open", lambda: False)
-        assert parts()["clip"]["file_types"] == [".pdf"]
-        monkeypatch.setattr(screen, "can_draw", lambda: False)
-        missing = parts()
-        assert missing["clip"]["visible"] is False
-        assert "pip install" in missing["no-clips"]["value"]
+        monkeypatch.setitem(sys.modules, "av", None)
+        assert "pip install" in handlers.on_clip(Tab(), video)[-1]
 
 
 class TestAnswer:

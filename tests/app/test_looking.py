@@ -113,7 +113,7 @@ def test_what_was_found_in_the_former_picture_is_not_shown_beside_the_next(image
 
     class Overtaken(Looking):
         def view(self, *asked: Any) -> dict[str, Any]:
-            assert handlers.on_new_picture(tab) == handlers.NEW_PICTURE
+            assert handlers.on_new_picture(tab) == [*[handlers.NEW_PICTURE] * 2, [], "", None]
             return super().view(*asked)
 
     assert handlers.on_look(Overtaken(EncodedMemory()), tab, image, QUESTION, 3) == [handlers.gr.skip()] * 2

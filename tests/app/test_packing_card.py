@@ -63,6 +63,17 @@ def test_a_large_picture_is_encoded_once_for_both_cards(tab: Tab, monkeypatch: p
     assert encoded == [1]
 
 
+def test_where_the_parts_cost_more_the_card_says_so(tab: Tab) -> None:
+    words = ["90 % less", "the same", "20 % more", "4.0 times more"]
+    assert [packing.compared(sent, 100) for sent in (10, 100, 120, 400)] == words
+    form = (ORDER, QUESTION, "gemini-low", 700, "auto")
+    line, _, table, _ = handlers.on_pack(Looking(EncodedMemory()), tab, *form)
+    assert "560 tokens in place of 280, 2.0 times more." in line
+    rows = table.split("<tr")[2:]
+    assert all((" more</td>" in row) == ("class=more" in row) for row in rows)
+    assert "class=more" in rows[0]
+
+
 def test_what_is_missing_or_wrong_is_said(tab: Tab, tmp_path: Path) -> None:
     looking = Looking(EncodedMemory())
     assert handlers.on_pack(looking, tab, None, QUESTION, *FORM)[0] == handlers.NO_PICTURE

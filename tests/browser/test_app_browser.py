@@ -198,7 +198,7 @@ def test_a_picture_to_choose_is_looked_at_asked_about_and_cleared(open_app: Open
     page.click("#ask")
     answered(page)
     assert page.is_visible("#canvas .ac-warning")  # the bundled model can't read it, and says so first
-    assert "would be sent the 64 cells" in page.inner_text("#canvas")
+    assert "what a larger model would be given" in page.inner_text("#canvas")
     assert not page.locator("#canvas .ac-answer, #canvas .ac-differ").first.is_visible()
     page.click("#canvas summary")
     assert page.locator("#canvas .ac-answer").first.is_visible()
@@ -543,7 +543,7 @@ def test_the_page_says_what_it_offers(open_app: Open) -> None:
     assert sizes == [[THUMBNAIL[0], ""]] * (1 + len(picture_samples()))
     assert page.get_by_role("button", name=COUNTED).is_visible()
     line = "document.querySelector('#model').innerText"
-    page.wait_for_function(f"{line}.startsWith('Model bundled') && !{line}.includes('loading')")
+    page.wait_for_function(f"{line}.startsWith('Model: bundled,') && !{line}.includes('loading')")
 
 
 def test_the_form_outlives_a_refresh(open_app: Open) -> None:

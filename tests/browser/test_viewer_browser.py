@@ -83,7 +83,7 @@ def test_what_happened_is_said_plainly(blank: Page) -> None:
         blank, trace(read=KEPT + 4, note="it ran otherwise", full=FullAnswer("left", reused)).view(), "simple"
     )
     said = blank.locator(".ac-verdict").inner_text()
-    for remark in ("a coarse view of the whole image, 4 tokens", "it ran otherwise", "encoded once for both"):
+    for remark in ("a coarse view of the whole image, 4 tokens", "It ran otherwise", "encoded once for both"):
         assert remark in said
     assert "slower" not in said
     assert "faster" not in said

@@ -77,7 +77,8 @@ def test_what_needs_no_tensor_imports_no_torch() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["look", "crop"])
 def test_the_guide_alone_needs_no_transformers(command: str) -> None:
-    words = [command, "page.png", "What is it?", "--json"]
+    guide = ("--relevance", "guide")
+    words = [command, "page.png", "What is it?", *guide, "--json"]
     assert imported(words) == [[words, 0, ["torch"]]]
-    words = [command, "page.png", "What is it?", "--out", "seen.png" if command == "look" else "seen"]
+    words = [command, "page.png", "What is it?", *guide, "--out", "seen.png" if command == "look" else "seen"]
     assert imported(words) == [[words, 0, ["torch"]]]

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from arr_coc.answer import Answer
-from arr_coc.choose.stem import FOREIGN
+from arr_coc.choose.stem import FOREIGN, foreign_note
 from arr_coc.cli import inputs as sources
 from arr_coc.cli import terminal
 from arr_coc.files.pdf import MAX_SIDE
@@ -229,7 +229,7 @@ class TestFolders:
         self, capsys: Capture, scans: Path, folder: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (scans / "deeper.png").rmdir()
-        ask, notes = ARRCOCModel.ask, iter((FOREIGN, f"it ran as prune; {FOREIGN}", None))
+        ask, notes = ARRCOCModel.ask, iter((FOREIGN, foreign_note("it ran as prune"), None))
 
         def other(*arguments: Any, **options: Any) -> Answer:
             note = next(notes)

@@ -7,13 +7,11 @@ import html
 import io
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from PIL import Image
 
 from arr_coc.files.images import ImageSource
-from arr_coc.files.plugins import install_line
 from arr_coc.video import FrameSource, open_clip
 from arr_coc.video.opening import is_clip, size_text
 
@@ -22,12 +20,6 @@ MAX_PIXELS = 30_000_000_000  # frames x width x height as decoded: 8 minutes of 
 FPS, MAX_FRAMES, LONGEST = 2.0, 64, 960  # frames read per second, most per clip, px of their longer side
 THUMBNAILS, THUMBNAIL = 6, 200  # frames in the preview, px of their longer side
 LIMITS = f"at most {MAX_SECONDS // 60} minutes, {MAX_MB} MB"
-MISSING = f"To ask about clips, install what reads them: {install_line('video')}"
-
-
-def can_open() -> bool:
-    """Return whether PyAV (the extra `video`) is installed."""
-    return find_spec("av") is not None
 
 
 def open_upload(path: str) -> FrameSource:

@@ -85,7 +85,7 @@ def on_headline(models: Models, lazy: bool = False) -> str:
     """Return the model's name, and one sentence on what it can do or why it can't be loaded."""
     name = models.name(0)
     if not models.ready():
-        return f"Model {name}: loaded with the first question." if lazy else f"Model {name}: loading ..."
+        return f"Model: {name}, loaded with the first question." if lazy else f"Model: {name}, loading ..."
     try:
         model = models.loaded()
     except ValueError as error:
@@ -94,7 +94,7 @@ def on_headline(models: Models, lazy: bool = False) -> str:
         logger.exception("the model can't be loaded")
         return f"Model {name} can't be loaded ({type(error).__name__}); the log has the reason."
     about = getattr(model, "about", None)
-    return f"Model {name}: {about}" if about else f"Model {name}"
+    return f"Model: {name}, {about}" if about else f"Model: {name}"
 
 
 def on_restore(kept: Any, *form: Any) -> list[Any]:
@@ -354,10 +354,10 @@ def on_pack(
     return [packing.sent_line(packed), packing.gallery(packed), packing.table(packed), file]
 
 
-def on_new_picture(tab: Tab) -> str:
-    """Count a picture that came into the form; return the notice shown while the guide encodes it."""
+def on_new_picture(tab: Tab) -> list[Any]:
+    """Count a picture that came into the form: [notice while the guide encodes it, the emptied API card]."""
     tab.pictures += 1
-    return NEW_PICTURE
+    return [NEW_PICTURE, *packing.empty(NEW_PICTURE)]
 
 
 def on_settings(tab: Tab, tokens: float, auto: bool, mode: str) -> Any:

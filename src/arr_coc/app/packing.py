@@ -19,7 +19,7 @@ SQUARE = "32"  # the rule of any model, as the command's default
 USUAL_TOKENS, MAX_TOKENS = 400, 10_000
 SHOWN = (SQUARE, "gpt-6", "gpt-5.4", "gpt-4o", "claude", "gemini-low", "gemini", "qwen", "gemma-4", "mistral")
 FILE = "arr-coc-pictures.zip"
-HEAD = "<tr><th>by the rule of</th><th>the picture</th><th>these</th><th>less by</th></tr>"
+HEAD = "<tr><th>by the rule of</th><th>the picture</th><th>these</th><th>that is</th></tr>"
 
 
 def rule_choices() -> list[tuple[str, str]]:
@@ -59,7 +59,17 @@ def sent_line(packed: Packed) -> str:
     count = len(packed.pictures)
     pictures = "this picture" if count == 1 else f"these {count} pictures"
     cost = f"{packed.tokens:,} tokens in place of {packed.whole_tokens:,}"
+    cost += f", {compared(packed.tokens, packed.whole_tokens)}" * (packed.tokens > packed.whole_tokens)
     return f"Any model can be sent {pictures} instead of yours: {cost}. The layout is “{packed.layout}”."
+
+
+def compared(sent: int, whole: int) -> str:
+    """How many fewer or more tokens are sent than the picture itself takes, in words."""
+    if sent == whole:
+        return "the same"
+    if sent < whole:
+        return f"{100 - 100 * sent / whole:.0f} % less"
+    return f"{sent / whole:.1f} times more" if sent >= 2 * whole else f"{100 * sent / whole - 100:.0f} % more"
 
 
 def gallery(packed: Packed) -> list[tuple[Any, str]]:
@@ -78,9 +88,9 @@ def _row(name: str, packed: Packed) -> str:
     whole = rule.tokens(*packed.size)
     sent = sum(rule.tokens(*picture.size) for picture in packed.pictures)
     label = rule.models if name == SQUARE else f"{rule.name} ({rule.models})"
-    less = f"{100 - 100 * sent / whole:.0f} %" if sent < whole else ""
-    cells = (html.escape(label), f"{whole:,}", f"{sent:,}", less)
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    cells = (html.escape(label), f"{whole:,}", f"{sent:,}", compared(sent, whole))
+    kind = " class=more" if sent > whole else ""
+    return f"<tr{kind}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def archive(packed: Packed, folder: Path) -> str:

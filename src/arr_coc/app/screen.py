@@ -8,6 +8,7 @@ models, scorer weights, worst cases, saving and opening.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,13 +20,12 @@ from arr_coc import __version__
 from arr_coc.app import handlers, packing
 from arr_coc.app.api import publish
 from arr_coc.app.asking import FIELDS, PROBES, AskForm, probe_names
-from arr_coc.app.clips import LIMITS, MAX_MB, MISSING, can_open
+from arr_coc.app.clips import LIMITS, MAX_MB
 from arr_coc.app.components import Count, Problem, StatusLine, TokenCanvas, Upload, UploadClip, UploadTrace
 from arr_coc.app.looking import Looking
 from arr_coc.app.models import Models
 from arr_coc.app.samples import AppSample, chip
 from arr_coc.app.state import TABS, Tab
-from arr_coc.files.pdf import can_draw
 from arr_coc.modes import MODES
 from arr_coc.trace.viewer import assets
 
@@ -208,14 +208,11 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                         )
                         for title in dict.fromkeys(sample.group for sample in samples)
                     }  # fmt: skip
-                kinds = [*["video"] * can_open(), *[".pdf"] * can_draw()]
-                taken_here = [f"a clip ({LIMITS})"] * can_open() + ["a PDF"] * can_draw()
                 clip = UploadClip(
-                    label="Or " + " or ".join(taken_here), file_types=kinds or None, height=170, buttons=[],
-                    visible=bool(kinds), elem_id="clip",
+                    label=f"Or a clip ({LIMITS}) or a PDF", file_types=["video", ".pdf"], height=170,
+                    buttons=[], elem_id="clip",
                 )  # fmt: skip
                 problems["clip"] = Problem(elem_id="clip-problem")
-                StatusLine("" if can_open() else MISSING, elem_id="no-clips")
                 modes = [(f"{mode.name}: {mode.help}", mode.name) for mode in MODES.values()]
                 modes = [("as the model does by default", ""), *modes]
                 mode = gr.Dropdown(modes, value=AskForm.mode or "", label="How it reads", elem_id="mode")
@@ -311,14 +308,17 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
             "inputs": [tab, image, question, rule, spend, layout, is_packing],
             "outputs": [pack_line, sent, costs, parcel],
         }  # fmt: skip
+        parcels = packs["outputs"]
         asked_anew = [question.change, rule.change, spend.change, layout.change]
+        begun = f"() => {json.dumps(handlers.PACKING)}"
+        gr.on([pack_tab.select, *asked_anew], None, None, [pack_line], js=begun, **quick)
         gr.on([pack_tab.select, *asked_anew], **packs)
         of_clip = [clip, frames, problems["clip"]]
         no_clip: dict[str, Any] = quick | {"fn": handlers.on_no_clip, "inputs": [tab], "outputs": of_clip}
         fresh: dict[str, Any] = quick | {
-            "fn": lambda state: [handlers.on_new_picture(state), gr.Tabs(selected=LOOK)],
+            "fn": lambda state: [gr.Tabs(selected=LOOK), *handlers.on_new_picture(state)],
             "inputs": [tab],
-            "outputs": [look_line, results_tabs],
+            "outputs": [results_tabs, look_line, *parcels],
         }
         of_image = [image, status, stale, problems["image"]]
         decoding: dict[str, Any] = light | {"concurrency_id": "uploads", "concurrency_limit": AT_ONCE}
@@ -335,15 +335,20 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
         blank = partial(handlers.on_look, looking, image=None, question="", tokens=AskForm.tokens)
         cleared: dict[str, Any] = guided | {"fn": blank, "inputs": [tab]}
         image.clear(**cleared)
+        image.clear(lambda: packing.empty(handlers.NO_PICTURE), None, parcels, **quick)
         auto.change(lambda on: gr.update(interactive=not on), [auto], [tokens], **quick)
         changed = [tokens.change, auto.change, mode.change]
         gr.on(changed, handlers.on_settings, [tab, tokens, auto, mode], [stale], **quick)
-        of_pick = [*shown_by_form, image, question, *of_clip, results_tabs, look_line]
+        of_pick = [*shown_by_form, image, question, *of_clip, results_tabs, look_line, *parcels]
 
         def pick(title: str, state: Tab, index: int) -> list[Any]:
             sample = [sample for sample in samples if sample.group == title][index]
             where = ANSWER if sample.trace is not None else LOOK
-            return [*handlers.on_pick(sample, state), gr.Tabs(selected=where), handlers.on_new_picture(state)]
+            return [
+                *handlers.on_pick(sample, state),
+                gr.Tabs(selected=where),
+                *handlers.on_new_picture(state),
+            ]
 
         for title, picks in groups.items():
             picks.click(partial(pick, title), [tab, picks], of_pick, **quick).then(**guided)
@@ -360,9 +365,9 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
 
             def choose(state: Tab, event: gr.SelectData) -> list[Any]:
                 chosen = handlers.on_case(cases, state, event.index)
-                return [*chosen, gr.Tabs(selected=ANSWER), handlers.on_new_picture(state)]
+                return [*chosen, gr.Tabs(selected=ANSWER), *handlers.on_new_picture(state)]
 
-            of_case = [image, question, status, stale, results_tabs, look_line]
+            of_case = [image, question, status, stale, results_tabs, look_line, *parcels]
             chosen = gallery.select(choose, [tab], of_case, **quick)
             chosen.then(**no_clip)
             chosen.then(**guided)

@@ -138,10 +138,20 @@ def load_stem(folder: Path, dim: int) -> Stem | None:
 
 
 # Note of an answer about an unfamiliar picture or clip.
-FOREIGN = "this picture looks unlike those that this model was trained on, so its answer is probably wrong"
+FOREIGN = (
+    "Don't trust this answer: the bundled model has not seen pictures like this one. "
+    "The marked cells are still what a larger model would be given."
+)
 # Note of cells that the guide chose in place of a trained allocator.
 GUIDED = "this picture looks unlike those that the allocator was trained on, so the guide chose the cells"
+OTHERWISE = " Also: "  # before what else is noted on such an answer
 MAX_DEVIATIONS = 8.0  # standard deviations at which a statistic is cut off
+
+
+def foreign_note(note: str | None) -> str:
+    """The note of an answer about an unfamiliar picture, from what else is noted on it (None: nothing)."""
+    rest = "; ".join(part for part in (note or "").split("; ") if part != GUIDED)
+    return f"{FOREIGN}{OTHERWISE}{rest}" if rest else FOREIGN
 
 
 class Familiarity(nn.Module):

@@ -209,9 +209,9 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
 
 def _notes(answer: Answer) -> list[str]:
     """Return the notes on an answer, without the one about unfamiliar pictures."""
-    from arr_coc.choose.stem import FOREIGN
+    from arr_coc.choose.stem import FOREIGN, OTHERWISE
 
-    note = (answer.note or "").removesuffix(FOREIGN).removesuffix("; ")
+    note = (answer.note or "").removeprefix(FOREIGN).removeprefix(OTHERWISE)
     return [text for text in (note, terminal.FALLBACK if answer.fallback else "") if text]
 
 

@@ -238,11 +238,12 @@ def print_answer(
     from arr_coc.choose.allocation import evidence_text
     from arr_coc.modes import find_mode
 
-    rows = [("image", name), ("question", question), ("answer", answer.text)]
+    notes = [("note", answer.note)] if answer.note else []
+    rows = [("image", name), ("question", question), *notes * answer.foreign, ("answer", answer.text)]
     rows += [("full answer", full.text)] if full else []
     rows.append(("visual tokens", tokens_text(answer)))
     rows += [("evidence", evidence_text(boxes)) for boxes in answer.evidence if boxes]
-    rows += [("note", answer.note)] if answer.note else []
+    rows += notes * (not answer.foreign)
     rows += [("note", FALLBACK)] if answer.fallback else []
     rows += [("note", VOID)] if any(allocation.void for allocation in answer.allocations) else []
     rows += [("model", about)] if about else []

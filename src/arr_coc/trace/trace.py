@@ -24,7 +24,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.stem import FOREIGN, GUIDED
+from arr_coc.choose.stem import FOREIGN
 from arr_coc.data.record import Box
 from arr_coc.files.atomic import one_line, write_atomic
 from arr_coc.files.images import MAX_PIXELS
@@ -295,7 +295,6 @@ class Trace:
         strip.
         """
         first, *others = self.strips
-        foreign = FOREIGN in (self.note or "")  # which says more than that the guide chose
         strips = [first.view(self.texture, self.channels), *(strip.view() for strip in others)]
         words = [
             {"text": w.text, "pull": w.pull, "data": None if w.heat is None else encode(w.heat)}
@@ -306,8 +305,7 @@ class Trace:
             **SHARED,
             **mode_view(self.mode),
             "agree": self.agree,
-            "foreign": foreign,
-            "note": self.note.replace(f"{GUIDED}; ", "") if foreign and self.note else self.note,
+            "foreign": FOREIGN in (self.note or ""),
             "is_true": self.is_true,
             "full_is_true": None if self.full is None else is_among(self.full.text, self.true_answers),
             "weights": strips[0]["weights"],

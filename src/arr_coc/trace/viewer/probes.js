@@ -144,7 +144,7 @@ function scrub(record, store) {
 }
 
 function answerFrom(view, sweep, shown) {
-  if (shown.source === "own") return `Answer from these: ${view.answer}`;
+  if (shown.source === "own") return view.foreign ? "" : `Answer from these: ${view.answer}`;
   if (shown.source === "rival") return shown.label;
   const tried = sweep.points.filter((point) => point.kept <= shown.k).sort((a, b) => b.kept - a.kept)[0];
   if (sweep.points.length === 0) return "The answers at other budgets are not measured yet.";

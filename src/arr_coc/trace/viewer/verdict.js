@@ -179,20 +179,20 @@ function stageLegend(view) {
   return el("ul.ac-key.ac-stages", { "aria-label": "time of each stage" }, entries);
 }
 
-/** The question and its answers; where the picture is foreign to the model, no answer but what it would be read from. */
+/** The question and its answers; where the picture is foreign to the model, no answer (`foldedAnswer`). */
 function verdict(view) {
   return el(
     "section.ac-verdict",
     { "aria-label": "question and answers" },
     el("div.ac-head", {}, el("p.ac-question", {}, view.question), view.foreign ? null : headline(view)),
     warningsOf(view),
-    view.foreign ? remark(`A model that can read such a picture would be sent the ${plural(view.kept, "cell")} that aren't faded.`) : answers(view),
+    view.foreign ? null : answers(view),
   );
 }
 
 /** The answer of a model that wasn't taught on such pictures, folded away. */
 const foldedAnswer = (view) =>
-  el("details.ac-fold", {}, el("summary", {}, "What this model answers all the same"), headline(view), answers(view));
+  el("details.ac-fold", {}, el("summary", {}, "Show the bundled model's answer"), headline(view), answers(view));
 
 function answers(view) {
   const coarse = coarseOf(view);
