@@ -132,7 +132,7 @@ def test_a_note_stands_above_the_answer(blank: Page) -> None:
     for detail in ("simple", "full"):
         mount(blank, trace(note=note, full=FullAnswer("right", {"total": 50.0})).view(), detail)
         warning = blank.locator(".ac-warning")
-        assert note in warning.inner_text()
+        assert note in warning.inner_text().lower()
         above, below = warning.bounding_box(), blank.locator(".ac-answer").first.bounding_box()
         assert above is not None
         assert below is not None

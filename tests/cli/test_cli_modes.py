@@ -159,7 +159,8 @@ class TestLookWithoutAModel:
         program = (
             "import os, sys; from arr_coc.cli import main\n"
             "for options in (['--json'], ['--out', 'look.png']):\n"
-            "    assert main(['look', 'photo.png', 'What is the total?', '--relevance', 'guide', *options]) == 0\n"
+            "    words = ['look', 'photo.png', 'What is the total?', '--relevance', 'guide']\n"
+            "    assert main([*words, *options]) == 0\n"
             "heavy = {'transformers', 'tokenizers', 'peft', 'huggingface_hub', 'matplotlib',\n"
             "         'torchvision', 'arr_coc_lab.data', 'arr_coc.model'} & set(sys.modules)\n"
             "assert not heavy, heavy\n"
