@@ -315,7 +315,10 @@ class TestReading:
 
         def ocr(pixels: np.ndarray) -> list[PrintedLine]:
             pages.append(pixels)
-            return lines[::-1]
+            return [
+                PrintedLine(text, (x0 - 5, y0 - 12, x1 + 5, y1 + 12))
+                for text, (x0, y0, x1, y1) in lines[::-1]
+            ]
 
         source = SumSource([GuideSource(), OcrSource(read=ocr, sentences="table")])
         tools = PictureTools(Folders([tmp_path]), selector=Selector(relevance=source))
@@ -324,7 +327,8 @@ class TestReading:
         whole = "catalog-search | Region: us-east-2 | p95 latency: 871 ms | Status: Degraded"
         assert rows[0].text == whole
         boxes = [line.box for line in lines[12:16]]
-        assert rows[0].box == (boxes[0][0], min(b[1] for b in boxes), boxes[3][2], max(b[3] for b in boxes))
+        top, bottom = min(box[1] for box in boxes) - 12, max(box[3] for box in boxes) + 12
+        assert rows[0].box == (boxes[0][0] - 5, top, boxes[3][2] + 5, bottom)
         texts = [row.text for row in rows]
         assert len(set(texts)) == len(texts)
         heads = TABLE[0][1:]
@@ -339,6 +343,10 @@ class TestReading:
         printed = server._Printed(tuple(lines), replace(page, lines=tuple(line.box for line in lines)))
         allocation = Selector(relevance="guide")(tmp_path / "total.png", "What is the total?")
         assert [row.text for row in printed.needed(allocation)] == ["Total | 42.10"]
+        two = drawn([("Item", "Price"), ("Shipping", "4.95"), ("Total", "42.10")], tmp_path / "two.png")
+        layout = replace(find_page(Image.open(tmp_path / "two.png")), lines=tuple(line.box for line in two))
+        assert layout.headers[5] == 1
+        assert server._Printed(tuple(two), layout)._row((4, 5)).text == "Total | 42.10"
         (x0, y0, x1, y1), value = lines[0].box, lines[1]
         wrapped = (
             PrintedLine("Total", (x0 + 4, y0 - 10, x1, y0 + 2)),
@@ -347,6 +355,15 @@ class TestReading:
         )
         printed = server._Printed(wrapped, replace(page, lines=tuple(line.box for line in wrapped)))
         assert printed._row((1, 0, 2)).text == "Total (net) | 42.10"
+
+    def test_an_ocrs_margin_is_not_part_of_the_layout(self) -> None:
+        """Ink bounds a box where it is near its sides; an OCR may see more than the ink that was found."""
+        for ink, box in (
+            ((14.0, 18.0, 104.0, 33.0), (14.0, 18.0, 104.0, 33.0)),
+            ((60.0, 18.0, 300.0, 33.0), (20.0, 18.0, 110.0, 33.0)),
+            ((14.0, 118.0, 104.0, 133.0), (10.0, 10.0, 110.0, 40.0)),
+        ):
+            assert server._trimmed((10.0, 10.0, 110.0, 40.0), np.array([ink])) == box
 
     def test_the_best_row_comes_first_from_one_reading(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch

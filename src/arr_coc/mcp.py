@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.boxes import Box
 from arr_coc.files.images import open_image
 from arr_coc.files.paths import find_alike, local_path, plain_name, shorten
 from arr_coc.files.pdf import is_pdf, open_page
@@ -294,7 +296,8 @@ class PictureTools:
                 if (lines := lines_of_view(view)) is None:
                     lines = tuple(rapid_ocr()(np.asarray(picture.image)))
                 layout = self.selector.beside(picture, find_page)
-                printed = _Printed(lines, replace(layout, lines=tuple(line.box for line in lines)))
+                boxes = tuple(_trimmed(line.box, layout.boxes) for line in lines)
+                printed = _Printed(lines, replace(layout, lines=boxes))
                 if printed.nbytes <= MAX_READ_BYTES:
                     self._printed[picture.key] = printed
             if not is_transcription(self.selector.guide, question):
@@ -329,12 +332,18 @@ class _Printed(NamedTuple):
         return [self._row(rows[n]) for n in wanted if n not in heads]
 
     def _row(self, row: Sequence[int]) -> ReadLine:
-        """A row as one line of text, each cell but the first after the head of its column."""
+        """A row as one line of text, in a table each cell but the first after the head of its column.
+
+        A label with its value has no heads: above it is another label's value rather than a head.
+        """
+        cells = self._cells(row)
+        heads = [max(self.page.headers[i] for i in cell) for cell in cells[1:]]
+        kept = [head for head in heads if head >= 0]
+        table = len(kept) > 1 and len(set(kept)) == len(kept)
         texts = []
-        for cell in self._cells(row):
+        for cell, head in zip(cells, [-1, *heads], strict=True):
             text = " ".join(self.lines[i].text for i in cell)
-            head = next((self.page.headers[i] for i in cell if self.page.headers[i] >= 0), -1)
-            texts.append(f"{self.lines[head].text}: {text}" if texts and head >= 0 else text)
+            texts.append(f"{self.lines[head].text}: {text}" if table and head >= 0 else text)
         return ReadLine(" | ".join(texts), around([self.lines[i].box for i in row]))
 
     def _cells(self, row: Sequence[int]) -> list[list[int]]:
@@ -349,6 +358,22 @@ class _Printed(NamedTuple):
             else:
                 cells.append([i])
         return [sorted(cell, key=lambda i: self.lines[i].box[1]) for cell in cells]
+
+
+def _trimmed(box: Box, lines: NDArray[np.float64]) -> Box:
+    """An OCR's box without its margin, at most a third of its height, around lines [L, 4] of ink; in px.
+
+    With it neighbours would overlap, and print look paler than the heads of columns.
+    """
+    x0, y0, x1, y1 = box
+    middle = (lines[:, 1] + lines[:, 3]) / 2
+    inside = lines[(lines[:, 0] < x1) & (lines[:, 2] > x0) & (middle > y0) & (middle < y1)]
+    if not len(inside):
+        return box
+    start, end, margin = np.array((x0, y0)), np.array((x1, y1)), (y1 - y0) / 3
+    left, top = np.clip(inside[:, :2].min(0), start, start + margin).tolist()
+    right, bottom = np.clip(inside[:, 2:].max(0), end - margin, end).tolist()
+    return (left, top, right, bottom) if left < right else box
 
 
 def require_mcp() -> None:
