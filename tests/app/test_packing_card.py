@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,12 +67,14 @@ def test_a_large_picture_is_encoded_once_for_both_cards(tab: Tab, monkeypatch: p
 def test_where_the_parts_cost_more_the_card_says_so(tab: Tab) -> None:
     words = ["90 % less", "the same", "20 % more", "4.0 times more"]
     assert [packing.compared(sent, 100) for sent in (10, 100, 120, 400)] == words
-    form = (ORDER, QUESTION, "gemini-low", 700, "auto")
-    line, _, table, _ = handlers.on_pack(Looking(EncodedMemory()), tab, *form)
-    assert "560 tokens in place of 280, 2.0 times more." in line
-    rows = table.split("<tr")[2:]
+    form = (ORDER, QUESTION, "claude", 400, "overview+crops")
+    packed = packing.packed_pictures(Looking(EncodedMemory()), tab, *form)
+    rows = packing.table(packed).split("<tr")[2:]
     assert all((" more</td>" in row) == ("class=more" in row) for row in rows)
-    assert "class=more" in rows[0]
+    assert any("gemini-low" in row and "class=more" in row for row in rows)  # each picture costs it the same
+    assert " more" not in packing.sent_line(packed)
+    dearer = packing.sent_line(replace(packed, tokens=4 * packed.whole_tokens))
+    assert f" in place of {packed.whole_tokens:,}, 4.0 times more." in dearer
 
 
 def test_what_is_missing_or_wrong_is_said(tab: Tab, tmp_path: Path) -> None:

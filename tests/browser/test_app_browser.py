@@ -23,7 +23,7 @@ from launching import PACKAGES
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 
-from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE, OF_CLIPS
+from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE, OF_CLIPS, PACKING
 from arr_coc.app.samples import SAMPLE, THUMBNAIL, picture_samples
 from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FILE
 from arr_coc.trace.trace import Trace
@@ -681,6 +681,17 @@ def test_phone(open_app: Open) -> None:
         assert fits(page)
 
 
+WATCH_PACKING = """() => {
+  const [sent, file] = ["#sent", "#pack-file"].map((place) => document.querySelector(place));
+  window.line = () => document.querySelector("#pack-line .status").textContent;
+  window.seen = [];
+  window.watching = setInterval(() => seen.push([
+    line(), Number(getComputedStyle(sent).opacity), getComputedStyle(file).visibility === "visible",
+  ]), 5);
+}"""
+"""Notes all the time what the card says, how strong its pictures are and whether the file can be had."""
+
+
 @pytest.mark.skipif(not (BUNDLED_GUIDE / GUIDE_FILE).is_file(), reason="the package has no guide")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
@@ -693,10 +704,14 @@ def test_everybody_can_use_every_tab(open_app: Open, scheme: str, width: int) ->
     page.wait_for_selector("#pack-costs table")
     assert page.inner_text("#pack-line").startswith("Any model can be sent")
     assert_accessible(page)
-    before = page.inner_text("#pack-line")
+    page.evaluate(WATCH_PACKING)
     page.fill("#question textarea", "What is the order number and what does each item cost?")
-    page.wait_for_function(f"document.querySelector('#pack-line').innerText !== {before!r}")
+    page.wait_for_function("seen.some(([line]) => line.startsWith('Making')) && seen.at(-1)[2]")
+    seen = page.evaluate("clearInterval(watching), seen")
+    assert any(line == PACKING and not there for line, _, there in seen), seen
+    assert any(opacity < 0.5 and not there for _, opacity, there in seen), seen
     open_sample(page)
+    assert page.locator("#sent img, #pack-costs table").count() == 0
     assert_accessible(page)
 
 

@@ -310,8 +310,8 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
         }  # fmt: skip
         parcels = packs["outputs"]
         asked_anew = [question.change, rule.change, spend.change, layout.change]
-        begun = f"() => {json.dumps(handlers.PACKING)}"
-        gr.on([pack_tab.select, *asked_anew], None, None, [pack_line], js=begun, **quick)
+        begun = f"() => [{json.dumps(handlers.PACKING)}, '', null]"
+        gr.on([pack_tab.select, *asked_anew], None, None, [pack_line, costs, parcel], js=begun, **quick)
         gr.on([pack_tab.select, *asked_anew], **packs)
         of_clip = [clip, frames, problems["clip"]]
         no_clip: dict[str, Any] = quick | {"fn": handlers.on_no_clip, "inputs": [tab], "outputs": of_clip}
