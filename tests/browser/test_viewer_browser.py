@@ -138,7 +138,7 @@ def test_a_note_stands_above_the_answer(blank: Page) -> None:
         assert below is not None
         assert above["y"] + above["height"] <= below["y"]
     call(blank, "pair(element, v[0], v[1])", trace().view(), trace(note=note).view())
-    assert note in blank.locator(".ac-side-of").nth(1).inner_text()
+    assert note in blank.locator(".ac-side-of").nth(1).inner_text().lower()
 
 
 def test_a_mode_of_ones_own_says_its_remark(blank: Page, monkeypatch: pytest.MonkeyPatch) -> None:
