@@ -25,8 +25,9 @@ def pytest_collection_finish() -> None:
     model, nothing is imported for it: rooms without models begin four seconds sooner. And a walk over all
     modules and tests took a tenth of the time.
     """
-    if (sums := sys.modules.get("arr_coc.relevance.sums")) is not None:
-        sums.ocr_installed = lambda: False  # a second for each picture; tests of "auto" put it back
+    from arr_coc.relevance import sums
+
+    sums.ocr_installed = lambda: False  # a second for each picture; tests of "auto" put it back
     adapters = sys.modules.get("transformers.integrations.peft")
     if adapters is not None and Version(version("peft")) < Version(adapters.MIN_PEFT_VERSION):
         adapters.MIN_PEFT_VERSION = version("peft")

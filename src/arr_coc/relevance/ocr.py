@@ -229,9 +229,11 @@ def ocr_installed() -> bool:
 def rapid_ocr() -> Read:
     """Return RapidOCR (Apache-2.0) with the models of its wheel; raise ValueError without the extra."""
     try:
+        from onnxruntime import disable_telemetry_events
         from rapidocr import RapidOCR
     except ImportError as error:
         raise ValueError(f"relevance 'ocr' needs an OCR: {install_line('ocr')}") from error
+    disable_telemetry_events()  # what is read stays here
     quiet = {"Global.log_level": "error", "Global.text_score": 0.0}
     engine: Any = RapidOCR(params=quiet | {"Det.max_candidates": MAX_READ})
 
