@@ -289,7 +289,6 @@ class PictureTools:
         """
         with self._lock:
             picture = self.selector.known(self.picture(path, page))
-            decision = self.selector.decide(picture, question)
             printed = self._printed.get(picture.key)
             if printed is None:
                 view = self.selector.encode(picture).view if self.selector.trained is None else None
@@ -301,7 +300,7 @@ class PictureTools:
                 if printed.nbytes <= MAX_READ_BYTES:
                     self._printed[picture.key] = printed
             if not is_transcription(self.selector.guide, question):
-                return printed.needed(decision.allocations[0])
+                return printed.needed(self.selector.decide(picture, question).allocations[0])
             lines = sorted(printed.lines, key=lambda line: (line.box[1], line.box[0]))
             return [ReadLine(line.text, around([line.box])) for line in lines]
 
