@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from arr_coc import ARRCOCModel
+from arr_coc.choose.stem import FOREIGN
 from arr_coc.modes.notes import joined
 from arr_coc.store.checkpoint import BUNDLED_CELLS
 from arr_coc_lab.world import draw_page
@@ -84,19 +85,18 @@ def bundled() -> ARRCOCModel:
 
 
 @pytest.fixture(scope="module")
-def twice() -> Image.Image:
-    """A drawn page at twice its size."""
-    image = draw_page(743, (640, 576), "test").image
-    return image.resize((2 * image.width, 2 * image.height))
+def large() -> Image.Image:
+    """A drawn page of 1,440 cells, which the bundled model knows but for its size."""
+    return draw_page(743, (1280, 1152), "test").image
 
 
 class TestSizes:
     @pytest.mark.slow
     @pytest.mark.parametrize("mode", ["sparse", "prune"])
     def test_more_cells_than_the_bundled_model_was_taught(
-        self, bundled: ARRCOCModel, twice: Image.Image, mode: str
+        self, bundled: ARRCOCModel, large: Image.Image, mode: str
     ) -> None:
-        text = bundled.ask(twice, "What is the title?", mode=mode, max_new_tokens=1).note
+        text = bundled.ask(large, "What is the title?", mode=mode, max_new_tokens=1).note
         assert text is not None
         assert "taught on pictures of at most 1,056 cells and this one has 1,440" in text
 
@@ -107,24 +107,31 @@ class TestSizes:
         assert (answer.total, answer.note) == (BUNDLED_CELLS, None)
 
     @pytest.mark.slow
-    def test_coarse_views_were_taught_on_larger_ones(self, bundled: ARRCOCModel, twice: Image.Image) -> None:
+    def test_coarse_views_were_taught_on_larger_ones(self, bundled: ARRCOCModel, large: Image.Image) -> None:
         assert "coarse" in bundled.loras.kinds
-        assert "at most" not in (bundled.ask(twice, "Title?", mode="saccade", max_new_tokens=1).note or "")
+        assert "at most" not in (bundled.ask(large, "Title?", mode="saccade", max_new_tokens=1).note or "")
         bare = ARRCOCModel(bundled.base, bundled.processor, bundled.layer, base_name="bundled")
-        note = bare.ask(twice, "What is the title?", mode="saccade", max_new_tokens=1).note
+        note = bare.ask(large, "What is the title?", mode="saccade", max_new_tokens=1).note
         assert "taught on pictures of at most 1,056 cells" in (note or "")
-        assert bare.ask(twice, "Title?", mode="compress", max_new_tokens=1).note is None
+        assert bare.ask(large, "Title?", mode="compress", max_new_tokens=1).note is None
 
     @pytest.mark.slow
-    def test_of_several_those_are_counted(self, bundled: ARRCOCModel, twice: Image.Image) -> None:
+    def test_of_several_those_are_counted(self, bundled: ARRCOCModel, large: Image.Image) -> None:
         page = draw_page(745, (320, 320), "test").image
-        note = bundled.ask([page, twice], "What is the title?", max_new_tokens=1).note
+        note = bundled.ask([page, large], "What is the title?", max_new_tokens=1).note
         assert "one has 1,440, so" in (note or "")
 
     @pytest.mark.slow
-    def test_of_another_model_nobody_knows(self, bundled: ARRCOCModel, twice: Image.Image) -> None:
+    def test_of_a_foreign_picture_there_is_one_warning(self, bundled: ARRCOCModel) -> None:
+        image = draw_page(743, (640, 576), "test").image
+        enlarged = image.resize((2 * image.width, 2 * image.height))
+        answer = bundled.ask(enlarged, "What is the title?", max_new_tokens=1)
+        assert (answer.total, answer.foreign, answer.note) == (1440, True, FOREIGN)
+
+    @pytest.mark.slow
+    def test_of_another_model_nobody_knows(self, bundled: ARRCOCModel, large: Image.Image) -> None:
         other = ARRCOCModel(bundled.base, bundled.processor, bundled.layer, base_name="another")
-        assert other.ask(twice, "What is the title?", max_new_tokens=1).note is None
+        assert other.ask(large, "What is the title?", max_new_tokens=1).note is None
 
     def test_the_limit_is_that_of_the_stage_that_teaches_answers(self) -> None:
         script = (Path(__file__).parents[2] / "runs" / "bundled.sh").read_text(encoding="utf-8")
