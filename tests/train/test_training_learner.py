@@ -11,10 +11,12 @@ import torch
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
+from arr_coc.seam.batching import compacted_costs
 from arr_coc.session import Session
 from arr_coc.train.distill import own_answers
 from arr_coc.train.learner import ImageLoss, Learner
-from arr_coc.train.losses import ESTIMATORS
+from arr_coc.train.losses import ESTIMATORS, gated_cells
+from arr_coc.train.parts import assembled
 from arr_coc.train.rows import ImageRows, Row
 from learning import recipe_of
 from near import near
@@ -179,6 +181,26 @@ class TestGradients:
         silent = set() if estimator == "straight-through" else {"balancer.bias"}
         assert names(taught.layer) - reached(taught.layer) == silent
         assert all(p.grad is None for p in taught.model.base.parameters())
+
+    def test_answers_after_a_coarse_view(self) -> None:
+        """In mode saccade an answer costs what it costs after the coarse view and the same cells."""
+        taught = learner(mode="saccade", relevance=0.0, compress=0.0)
+        loss, _ = learn(taught, *ROWS[:1])
+        loss.backward()
+        assert reached(taught.layer) == names(taught.layer)
+        session, model = Session(taught.model, IMAGE), taught.model
+        batch = session.batch([ROWS[0].question], ["left"])
+        with torch.no_grad():
+            whole = model.adapter.features(session.inputs("?"))
+            coarse = taught.coarse_view(session, whole.layout.sizes[0])
+            logits = taught.relevance(session, whole, [ROWS[0].question]).logits.flatten(1)
+            kept = gated_cells(logits, 6, "straight-through").keep[0]
+            fine = whole.select(whole.tokens_to_keep([kept]))
+            prompt = assembled(model, "saccade", batch, whole.layout, kept, fine, coarse)
+            expected = compacted_costs(model.adapter_for("saccade"), prompt)
+        assert 0 < coarse.counts[0] < whole.counts[0]
+        assert loss.item() == pytest.approx(expected.item(), abs=CLOSE)
+        assert loss.item() != pytest.approx(learn(learner(relevance=0.0, compress=0.0), ROWS[0]).loss.item())
 
     def test_scores_only_passes_nothing_from_answers_to_scores(self) -> None:
         taught = learner(estimator="scores-only", relevance=0.0, compress=0.0, lora=2)

@@ -243,6 +243,10 @@ class TestRanges:
             ({"init": "bundled", "model": "other"}, "init is 'bundled', .* but model is 'other'"),
             ({"stage": "relevance", "relevance": 0, "compress": 0}, "stage relevance learns nothing"),
             ({"relevance": 0, "compress": 0, "answer": 0}, "nothing is learned"),
+            (
+                {"reward": "anls", "estimator": "reinforce", "mode": "saccade"},
+                "mode is 'saccade', and answers are sampled in prune",
+            ),
             ({"estimator": "scores-only", "relevance": 0, "compress": 0}, "passes nothing from answers"),
             ({"allocator": "query-blind", "layer": {"explore": 0.1}}, "query-blind has no such fields"),
             ({"eyes": "stem", "stage": "relevance", "allocator": "query-blind"}, "use allocator=arr-coc"),

@@ -32,7 +32,7 @@ from arr_coc.modes.route import SACCADE_TOKENS
 from arr_coc.modes.scoring import question_embeddings
 from arr_coc.relevance.deciding import LookedAt
 from arr_coc.seam import VisualFeatures
-from arr_coc.seam.batching import answer_costs
+from arr_coc.seam.batching import answer_costs, compacted_costs
 from arr_coc.seam.gestalt import CELLS, coarse_features
 from arr_coc.seam.lora import OWN
 from arr_coc.session import Session, VisualSource
@@ -162,7 +162,10 @@ class Learner(TrainableModule):
             if recipe.reward != "likelihood" and answers is not None:
                 truths = [row.answers or (answer,) for row, answer in zip(rows, answers, strict=True)]
                 judge = Judge(session, encoded, rows, truths, recipe.reward, self.divided)
-            loss = self.answer_loss(inputs, features, relevance, weight, draws, judge)
+            coarse = None
+            if recipe.mode == SACCADE.name:
+                coarse = self.coarse_view(session, encoded.layout.sizes[0]).repeat(len(rows))
+            loss = self.answer_loss(inputs, features, relevance, weight, draws, judge, coarse)
             terms["answer"] = recipe.answer * loss
         loss = sum(terms.values(), start=self._zero())
         figures = {"loss": [float(loss.detach())]} | {
@@ -235,19 +238,26 @@ class Learner(TrainableModule):
         model, inputs = self.model, session.inputs("?")
         layout, stem = model.adapter.layout(inputs), model.stem
         assert stem is not None, "made at the start"
-        coarse, mean, count = None, None, layout.sizes[0]
+        coarse, mean = None, None
         wanted = bool(torch.rand((), generator=draws) < WITH_GESTALT)
         if self.most(wanted):  # where processes hold the model together, all encode if one does
-            # A view as fine as the image would train the stem to copy it: small images get a quarter.
-            cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
-            with torch.no_grad():
-                view = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, cells))
+            view = self.coarse_view(session, layout.sizes[0])
         if wanted:
             tokens = view.cell_tokens(0).float()
             # (h * w, D) -> (1, D, h, w), and the mean over cells, (D,)
             coarse, mean = tokens.T.unflatten(1, view.grids[0][1:])[None], tokens.mean(0)
         grid = layout.grids[0][1:]
         return grid, stem(picture[None], grid, coarse)[0], mean
+
+    @torch.no_grad()
+    def coarse_view(self, session: Session, count: int) -> VisualFeatures:
+        """Encode the coarse view of an image of `count` cells, as mode `saccade` does.
+
+        A view as fine as the image would leave nothing to choose: small images get a quarter of their cells.
+        """
+        cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
+        inputs = self.model.adapter.coarse(session.inputs("?"), cells)
+        return self.model.adapter_for(SACCADE).features(inputs)
 
     def answer_loss(
         self,
@@ -257,13 +267,14 @@ class Learner(TrainableModule):
         weight: Tensor,
         draws: torch.Generator | None = None,
         judge: Judge | None = None,
+        coarse: VisualFeatures | None = None,
     ) -> Tensor:
         """Weighted mean cross-entropy of the answers from the cells that the estimator keeps; a scalar.
 
-        `inputs` are of `Session.batch` with answers, Q rows; `features` hold the image once per row; `weight`
-        is [Q]. "reinforce" adds the policy-gradient term, with the cost of the deterministic choice as
-        baseline. With a `judge` the cost of an answer is 1 - metric of a sampled one, and there is no
-        cross-entropy.
+        `inputs` are of `Session.batch` with answers, Q rows; `features` hold the image once per row, `coarse`
+        its coarse view, likewise, read before the kept cells (None: there is none); `weight` is [Q].
+        "reinforce" adds the policy-gradient term, with the cost of the deterministic choice as baseline. With
+        a `judge` the cost of an answer is 1 - metric of a sampled one, and there is no cross-entropy.
         """
         recipe, logits = self.recipe, relevance.logits.flatten(1)
         drawn = int(torch.randint(len(recipe.budgets), (), generator=draws))  # one budget for all rows
@@ -274,22 +285,31 @@ class Learner(TrainableModule):
             usual = gated_cells(logits, count, recipe.estimator, training=False)
             costs, share = judge.costs(choice.keep, True, draws), weight / weight.mean()
             return policy_loss(share * costs, share * judge.costs(usual.keep, False, draws), choice.log_prob)
-        costs = self._costs(inputs, features, choice)
+        costs = self._costs(inputs, features, choice, coarse)
         mean = (weight * costs).sum() / weight.sum()
         if choice.log_prob is None:
             return mean
         with torch.no_grad():
-            baseline = self._costs(
-                inputs, features, gated_cells(logits, count, recipe.estimator, training=False)
-            )
+            usual = gated_cells(logits, count, recipe.estimator, training=False)
+            baseline = self._costs(inputs, features, usual, coarse)
         share = weight / weight.mean()
         return mean + policy_loss(share * costs, share * baseline, choice.log_prob)
 
-    def _costs(self, inputs: Mapping[str, Any], features: VisualFeatures, choice: GatedCells) -> Tensor:
+    def _costs(
+        self,
+        inputs: Mapping[str, Any],
+        features: VisualFeatures,
+        choice: GatedCells,
+        coarse: VisualFeatures | None,
+    ) -> Tensor:
         gated = features if choice.gates is None else features.scale(list(choice.gates))
-        adapter = self.model.adapter_for(PRUNE)
+        adapter, keep = self.model.adapter_for(self.recipe.mode), list(choice.keep)
         with recomputed(adapter.model, self.recipe.checkpointing):
-            return answer_costs(adapter, inputs, gated, list(choice.keep))
+            if coarse is None:
+                return answer_costs(adapter, inputs, gated, keep)
+            fine = gated.select(gated.tokens_to_keep(keep))
+            compacted = adapter.assemble(inputs, gated.layout, keep, fine, coarse, use_cache=False)
+            return compacted_costs(adapter, compacted)
 
     def _answers(self, session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str] | None:
         if isinstance(self.recipe, RelevanceRecipe) and self.recipe.target in (*MARKS, "layer"):

@@ -254,6 +254,8 @@ class AnswerRecipe(LayerRecipe):
     """of reinforce: the right answer's likelihood, or the metric of sampled answers"""
     temperature: Rate = 0.5
     """of the gumbel estimator"""
+    mode: Literal["prune", "saccade"] = "prune"
+    """what an answer is read from: the kept cells alone, or a coarse view and the kept cells"""
     budgets: Budgets = (64, 128, 273)
     """tokens kept for an answer, one drawn a step"""
     lora: Rank = 0
@@ -279,6 +281,8 @@ class AnswerRecipe(LayerRecipe):
             )
         if self.reward != "likelihood" and self.estimator != "reinforce":
             raise ValueError(f"reward is {self.reward!r}: use estimator=reinforce")
+        if self.reward != "likelihood" and self.mode != "prune":
+            raise ValueError(f"mode is {self.mode!r}, and answers are sampled in prune: use prune")
         if self.lora and self.top_layers:
             raise ValueError(
                 f"lora is {self.lora} and top_layers {self.top_layers}: choose one, set the other to 0"
