@@ -234,6 +234,14 @@ class Selector:
         self._records: OrderedDict[bytes, LookedAt] = OrderedDict()
         self._beside: OrderedDict[tuple[bytes, Callable[[Image], Any]], Any] = OrderedDict()
 
+    def for_serving(self) -> Selector:
+        """Leave out the OCR that "auto" brings, in place, and return the selector.
+
+        It takes seconds for each new picture, which a server's other requests would wait for.
+        """
+        self.source = self.quick_source
+        return self
+
     @classmethod
     def from_pretrained(
         cls,

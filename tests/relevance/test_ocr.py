@@ -362,4 +362,6 @@ def test_auto_reads_where_an_ocr_is_installed(source: OcrSource, monkeypatch: py
     assert by == {"guide", "ocr"}
     (of_clip,) = selector.decide_clip([page], "What is the total?", 8).couplings  # seconds for each frame
     assert not of_clip.parts
+    assert selector.for_serving().source.name == "guide"
+    assert Selector(relevance=source).for_serving().source is source  # somebody asked for it
     assert Selector(relevance="guide").source.name == "guide"

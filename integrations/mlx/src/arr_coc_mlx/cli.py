@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         find_mode(how.mode)
         check_model(how.model)
         selector = Selector.from_pretrained(how.allocator, relevance=how.relevance, device=how.device)
-        serve(how.model, selector, budget, how.mode, how.host, how.port, more)
+        serve(how.model, selector.for_serving(), budget, how.mode, how.host, how.port, more)
     except ValueError as error:
         print(f"arr-coc-mlx: {' '.join(str(error).split())}", file=sys.stderr)
         raise SystemExit(2) from error

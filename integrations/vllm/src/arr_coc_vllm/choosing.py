@@ -274,6 +274,4 @@ def chooser_for(settings: Settings, device: str = "cpu") -> Chooser:
 def _chooser_for(allocator: str | None, relevance: str, device: str) -> Chooser:
     dtype = fast_dtype(torch.device("cpu"))
     selector = Selector.from_pretrained(allocator, relevance=relevance, device=device, dtype=dtype)
-    if relevance == "auto":
-        selector.source = selector.quick_source
-    return Chooser(selector)
+    return Chooser(selector.for_serving())
