@@ -24,8 +24,8 @@ from arr_coc.relevance.ppocr import (
     EXAMPLE,
     RECOGNISERS,
     PpOcr,
+    by_rows,
     cut_out,
-    in_reading_order,
     marked,
     open_ppocr,
 )
@@ -179,17 +179,19 @@ def test_boxes_are_in_px_of_the_picture(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_uncertain_lines_are_dropped_and_the_surer_way_up_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ppocr, "SIDES", ppocr.SIDES | {"limit_side_len": 64})
     read, upright = dark_reader(), page(*BARS)
-    kept = {}
+    kept, levels = {}, [level / 20 for level in range(21)]
     for poor in (0.0, 2.0):  # never, and always, read the other way up
         monkeypatch.setattr(ppocr, "POOR", poor)
-        for certain in (0.0, 0.3, 0.35, 0.4, 0.45, 0.5, 1.1):
+        for certain in levels:
             monkeypatch.setattr(ppocr, "CERTAIN", certain)
             kept[poor, certain] = [line.box for line in read(upright)]
             assert set(kept[poor, certain]) <= set(kept[poor, 0.0])
             assert set(kept[0.0, certain]) <= set(kept[poor, certain])
+    assert any(kept[0.0, certain] != kept[2.0, certain] for certain in levels)
     assert len(kept[0.0, 0.0]) == len(BARS)
-    assert not kept[2.0, 1.1]
+    assert not kept[2.0, 1.0]
     monkeypatch.setattr(ppocr, "CERTAIN", 0.0)
     turned = read(np.ascontiguousarray(upright[::-1, ::-1]))
     assert sorted(line.text for line in turned) == sorted(line.text for line in read(upright))
@@ -254,9 +256,9 @@ def test_a_level_cut_is_the_picture_itself_and_lines_come_in_rows() -> None:
     box = np.array([[10.0, 5], [40, 5], [40, 20], [10, 20]])
     assert np.array_equal(cut_out(image, box), image.crop((10, 5, 40, 20)))
     places = [(200, 3), (10, 100), (90, 0), (50, 98), (0, 8)]
-    ordered = in_reading_order(np.array([box + place for place in places]))
+    ordered = by_rows(np.array([box + place for place in places]))
     assert ordered[:, 0].tolist() == [[10, 13], [100, 5], [210, 8], [20, 105], [60, 103]]
-    assert len(in_reading_order(np.zeros((0, 4, 2)))) == 0
+    assert len(by_rows(np.zeros((0, 4, 2)))) == 0
 
 
 def saved(folder: Path, kind: str, seed: int = 3) -> str:
@@ -283,8 +285,8 @@ def test_what_cannot_be_opened_is_refused_in_a_line(tmp_path: Path) -> None:
     finder, reader = (saved(tmp_path / kind, kind) for kind in ("pp_ocrv6_small_det", "pp_ocrv6_small_rec"))
     with pytest.raises(ValueError, match="'pp_ocrv6_small_rec' and none of pp_ocrv6_small_det, pp_ocrv6_med"):
         open_ppocr(f"{reader},{finder}")
-    for argument, count in ((finder, 1), (f"{finder},{reader},{reader}", 3)):
-        with pytest.raises(ValueError, match=f"names {count} models: give a detector and a recogniser"):
+    for argument in (finder, f"{finder},{reader},{reader}"):
+        with pytest.raises(ValueError, match="is no pair of models: give a detector and a recogniser"):
             open_ppocr(argument)
     with pytest.raises(ValueError, match=f"'ppocr' needs a model: .* ppocr:{EXAMPLE}"):
         open_ppocr(f"{finder},")

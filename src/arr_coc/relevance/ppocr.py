@@ -79,7 +79,7 @@ class PpOcr:
         height, width = pixels.shape[:2]
         image = Image.fromarray(pixels)
         image.thumbnail((MAX_READ_SIDE, MAX_READ_SIDE), Image.Resampling.LANCZOS)
-        corners = in_reading_order(self._found(image))
+        corners = by_rows(self._found(image))
         cuts = [_level(cut_out(image, four)) for four in corners]
         read = self._read(cuts)
         if sum(certainty for _, certainty in read) < POOR * len(read):
@@ -113,8 +113,8 @@ class PpOcr:
             for rows in (alike[first : first + BATCH] for first in range(0, len(alike), BATCH)):
                 inputs = torch.stack([tiles[i] for i in rows])
                 outputs = self.recogniser(inputs.to(self.recogniser.device, self.recogniser.dtype))
-                for i, found in zip(rows, self._spelled(outputs.last_hidden_state), strict=True):
-                    read[i] = found
+                for i, line in zip(rows, self._spelled(outputs.last_hidden_state), strict=True):
+                    read[i] = line
         return read
 
     def _spelled(self, chances: Tensor) -> list[tuple[str, float]]:
@@ -136,7 +136,7 @@ def marked(chances: np.ndarray) -> np.ndarray:
     """
     from contourpy import contour_generator
 
-    image, found = Image.fromarray(chances), []
+    image, lines = Image.fromarray(chances), []
     across = np.stack((np.cos(TURNS), np.sin(TURNS)))  # [2, T]
     down = np.stack((-np.sin(TURNS), np.cos(TURNS)))
     for outline in contour_generator(z=np.pad(chances, 1)).lines(INKED):
@@ -155,10 +155,10 @@ def marked(chances: np.ndarray) -> np.ndarray:
         if np.asarray(cut_out(image, _corners(ends) @ axes)).mean() < SURE:
             continue
         grown = wide * high * UNCLIP / (2 * (wide + high))
-        found.append(_corners(ends + np.array([-grown, grown])) @ axes)
-        if len(found) == MAX_READ:
+        lines.append(_corners(ends + np.array([-grown, grown])) @ axes)
+        if len(lines) == MAX_READ:
             break
-    return np.array(found).reshape(-1, 4, 2)
+    return np.array(lines).reshape(-1, 4, 2)
 
 
 def _corners(ends: np.ndarray) -> np.ndarray:
@@ -166,7 +166,7 @@ def _corners(ends: np.ndarray) -> np.ndarray:
     return np.stack((ends[0, [0, 1, 1, 0]], ends[1, [0, 0, 1, 1]]), 1)
 
 
-def in_reading_order(corners: np.ndarray) -> np.ndarray:
+def by_rows(corners: np.ndarray) -> np.ndarray:
     """Return lines [L, 4, 2] row by row, from left to right within each."""
     corners = corners[corners[:, 0, 1].argsort(kind="stable")]
     rows = (np.diff(corners[:, 0, 1], prepend=0) >= ROW).cumsum()
@@ -192,8 +192,8 @@ def open_ppocr(argument: str = "") -> OcrSource:
     names = [name.strip() for name in (argument or EXAMPLE).split(",")]
     if len(names) != 2:
         raise ValueError(
-            f"relevance ppocr:{argument:.80} names {len(names)} models: give a detector and a recogniser, "
-            f"such as ppocr:{EXAMPLE}"
+            f"relevance ppocr:{argument:.80} is no pair of models: give a detector and a recogniser, such as "
+            f"ppocr:{EXAMPLE}"
         )
     places = [model_place("ppocr", name, EXAMPLE) for name in names]
     pairs = zip(places, (DETECTORS, RECOGNISERS), strict=True)
