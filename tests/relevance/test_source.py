@@ -338,7 +338,7 @@ def test_names_are_taken_apart(text: str, parts: list[tuple[str, str]]) -> None:
 @each(
     ("text", "message"),
     [
-        ("tarot", "relevance 'tarot' is unknown; use one of auto, trained, gaze, guide, ocr, boxes"),
+        ("tarot", "relevance 'tarot' is unknown; use one of auto, trained, gaze, guide, ocr, ppocr"),
         ("guide+tarot", "relevance 'tarot' is unknown"),
         ("", "relevance '' is unknown"),
         ("guide+", "relevance 'guide\\+' is unknown"),

@@ -130,11 +130,12 @@ Relevance = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="What scores the cells for the question: guide; ocr, lines of print that an OCR reads; "
-        "page:FILE, boxes:FILE, ground:NAME, docqa:NAME, retriever:NAME, dense:NAME, index:FILE; or a sum "
-        "such as guide+ocr, also with layout:NAME. With a model also: trained, its allocator; gaze, its "
-        "own attention. auto: the allocator, if there is one that knows such pictures, else the guide, with "
-        "the OCR if one is installed (one to three seconds for a new picture).",
+        help="What scores the cells for the question: guide; ocr, lines of print that an OCR reads; ppocr, "
+        "the same by models of transformers; page:FILE, boxes:FILE, ground:NAME, docqa:NAME, retriever:NAME, "
+        "dense:NAME, index:FILE; or a sum such as guide+ocr, also with layout:NAME. With a model also: "
+        "trained, its allocator; gaze, its own attention. auto: the allocator, if there is one that knows "
+        "such pictures, else the guide, with the OCR if one is installed (one to three seconds for a new "
+        "picture).",
     ),
 ]
 Device = Annotated[

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from arr_coc.relevance.source import RelevanceSource
 
 OF_MODELS = ("auto", "trained", "gaze")  # relevances of a wrapped model, which can't be part of a sum
-BUILT_IN = ("ocr", "boxes", "page", "ground", "docqa", "layout", "retriever", "dense", "index")
+BUILT_IN = ("ocr", "ppocr", "boxes", "page", "ground", "docqa", "layout", "retriever", "dense", "index")
 PLUS = r"\+(?=\s*[a-z0-9_-]+\s*(?:[:+]|$))"  # before a name: another one may be part of a file's name
 _registered: dict[str, Callable[[str], RelevanceSource]] = {}
 

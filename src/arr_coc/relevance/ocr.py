@@ -93,7 +93,7 @@ class OcrSource:
     """Scores cells by which lines of print a question needs, as an OCR reads them.
 
     Args:
-        read: an OCR; None: RapidOCR.
+        read: an OCR; None: RapidOCR. Its `version`, if it has one, becomes a part of the source's.
         sentences: sentence vectors of all-MiniLM-L6-v2, with which the head was trained; "table": those of
             the guide's table of meanings; None: those of the installed package, else the table.
         head: scores the lines; None: the bundled one.
@@ -116,7 +116,8 @@ class OcrSource:
         bundled = load_head() if head is None else (head.eval(), Calibration(1.0))
         self.head, self.calibration = bundled
         digits = zlib.crc32(self.head.last.weight.detach().numpy().tobytes())
-        self.version = f"{digits:08x}" + "-table" * by_table
+        parts = f"{digits:08x}", "table" * by_table, str(getattr(self.read, "version", ""))
+        self.version = "-".join(filter(None, parts))
 
     @torch.no_grad()
     def view(self, picture: Tensor) -> PictureView:

@@ -29,12 +29,14 @@ from arr_coc.relevance.names import (
 from arr_coc.relevance.ocr import ocr_installed, open_ocr
 from arr_coc.relevance.page import open_page_texts
 from arr_coc.relevance.patches import open_dense, open_index, open_retriever
+from arr_coc.relevance.ppocr import open_ppocr
 from arr_coc.relevance.source import RelevanceSource, SumSource
 
 __all__ = ["default_source", "open_relevance", "parse_relevance", "register_relevance", "relevance_names"]
 
 _OPENERS: dict[str, Callable[[str], RelevanceSource]] = {
     "ocr": open_ocr,
+    "ppocr": open_ppocr,
     "boxes": open_boxes,
     "page": open_page_texts,
     "ground": open_ground,
