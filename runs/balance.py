@@ -12,6 +12,7 @@ The bundled balance learned on validation and test splits, so it is measured on 
 learn on the test split and are measured on the validation split and on FOLDER: without the image (gist, information
 and rarity), the question, the context of cells, rarity, or with gates fixed; "sum" is the plain sum of log odds. The curve learns on an eighth, a quarter, a half and all of
 the pictures of the test and balance splits, in as many steps each, and is measured on the calibration split and on FOLDER.
+What the result file has of either is not learned again.
 """
 
 from __future__ import annotations
@@ -281,7 +282,12 @@ def _measured(
     started: Callable[[BalanceNet], None] | None,
     more: int = 1,
 ) -> None:
-    """Learn in one way and add what is kept to the result file; `more` epochs, so that all take as many steps."""
+    """Learn in one way and add what is kept to the result file; `more` epochs, so that all take as many steps.
+
+    A way that the file has already is passed over: a run that was stopped goes on where it was.
+    """
+    if arguments.out.is_file() and name in json.loads(arguments.out.read_text(encoding="utf-8")):
+        return
     same: Callable[[BalanceInputs], BalanceInputs] = (lambda inputs: inputs) if changed is None else changed
     nothing: Callable[[BalanceNet], None] = (lambda net: None) if started is None else started
     net = fit(taught, arguments.epochs * more, changed=same, started=nothing)
