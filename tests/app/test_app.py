@@ -700,6 +700,12 @@ class TestComponents:
     def test_no_file_is_written_beside_the_source(self) -> None:
         assert not list(Path(screen.__file__).parent.glob("*.pyi"))
 
+    def test_samples_are_served_wherever_the_app_is_started(self) -> None:
+        allowed = screen.launch_options()["allowed_paths"]
+        pictures = [Path(str(sample.image)) for sample in samples.samples()]
+        assert len(pictures) > 1
+        assert all(any(picture.is_relative_to(path) for path in allowed) for picture in pictures)
+
     def test_nothing_is_fetched_from_elsewhere(self) -> None:
         settings = screen.launch_options()
         assert settings["theme"]._stylesheets == []

@@ -67,7 +67,7 @@ def address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     results = tmp_path_factory.mktemp("results") / "run.jsonl"
     write_results(results, {"data": "world", "size": 128, "split": "test"}, [CASE])
     command = [sys.executable, "-c", SERVE.format(port=port, results=str(results))]
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=files)
     assert server.stdout is not None
     try:
         yield server.stdout.readline().strip()

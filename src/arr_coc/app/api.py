@@ -54,7 +54,11 @@ def publish(models: Models, **settings: Any) -> None:
     """Add the endpoint to the app being built; `settings` are those of the event, such as its queue."""
 
     def ask(
-        image: str | None, question: str, budget: str | None = None, mode: str | None = None
+        image: str | None,
+        question: str,
+        budget: str | None = None,
+        mode: str | None = None,
+        magnify: str | None = None,
     ) -> dict[str, Any]:
         """Answer a question about an image from the visual tokens that it needs.
 
@@ -65,12 +69,13 @@ def publish(models: Models, **settings: Any) -> None:
             budget: visual tokens to keep: a count ("64"), a fraction ("0.06") or "auto"; none: the
                 model's own.
             mode: how the image is read, "full" for all tokens; none: the model's own.
+            magnify: how many times finer kept cells are read, "1" to "3" or "auto"; none: no finer.
 
         Returns:
-            `answer`; the cells `kept` of `total`, and the tokens `read`; `mode` that ran, and in `note` why
-            another than was asked for; `ms` by stage, and the `machine` that took them.
+            `answer`; the cells `kept` of `total`, and the tokens `read`; how many times finer,
+            `magnified`, or none; `mode` that ran, and in `note` what wasn't done as asked for; `ms` by stage, and the `machine` that took them.
         """
-        return answer(models, image, question, budget, mode)
+        return answer(models, image, question, budget, mode, magnify)
 
     with gr.Row(visible=False):
         form = [
@@ -78,17 +83,23 @@ def publish(models: Models, **settings: Any) -> None:
             gr.Textbox(label="question"),
             gr.Textbox(None, label="budget"),
             gr.Textbox(None, label="mode"),
+            gr.Textbox(None, label="magnify"),
         ]
         result, event = gr.JSON(label="answer"), gr.Button()
     event.click(ask, form, result, api_name="ask", **settings)
 
 
 def answer(
-    models: Models, image: str | None, question: str, budget: str | None, mode: str | None
+    models: Models,
+    image: str | None,
+    question: str,
+    budget: str | None,
+    mode: str | None,
+    magnify: str | None = None,
 ) -> dict[str, Any]:
     """Answer a call of the endpoint with the first of `models`; `image` is the path of an uploaded file.
 
-    `budget` is text for `parse_budget`; None or "" for it and for `mode` mean the model's own.
+    `budget` is text for `parse_budget`, `magnify` for `parse_magnify`; None or "" mean the model's own.
 
     Raises:
         gr.Error: the request is refused or failed: one line without a path of this machine.
@@ -97,7 +108,8 @@ def answer(
         if not image:
             raise ValueError("there is no image: upload one, and give what the upload answered")
         allowed = parse_budget(budget) if budget else None
-        return models.submit(partial(_answer, models, image, question, allowed, mode or None)).result()
+        options = {"budget": allowed, "mode": mode or None, "magnify": magnify or 1}
+        return models.submit(partial(_answer, models, image, question, options)).result()
     except Stopped as error:
         raise gr.Error("the server ends", print_exception=False) from error
     except ValueError as error:
@@ -110,14 +122,14 @@ def answer(
 
 
 def _answer(
-    models: Models, image: str, question: str, budget: Any, mode: str | None, model: ARRCOCModel
+    models: Models, image: str, question: str, options: dict[str, Any], model: ARRCOCModel
 ) -> dict[str, Any]:
 
     def go_on(_: str) -> None:
         if models.closed:
             raise Stopped
 
-    options = {"budget": budget, "mode": mode, "max_new_tokens": models.max_new_tokens}
+    options = options | {"max_new_tokens": models.max_new_tokens}
     if models.lends:
         return lend(0, model, replied, image, question, options)
     return replied(model, image, question, options | {"on_text": go_on})
@@ -133,6 +145,7 @@ def replied(model: ARRCOCModel, image: str, question: str, options: dict[str, An
         "kept": reply.kept,
         "total": reply.total,
         "read": reply.read,
+        "magnified": reply.magnified,
         "mode": reply.mode,
         "note": reply.note,
         "ms": {stage: round(value, 2) for stage, value in reply.ms.items()},
