@@ -118,10 +118,12 @@ class TestEndpoint:
         found = client.predict(handle_file(image), QUESTION, "7", "saccade", api_name="/ask")
         assert found["kept"] == 48
         assert "no coarse view" in found["note"]
+        found = client.predict(handle_file(image), QUESTION, "7", "prune", "2", api_name="/ask")
+        assert (found["magnified"], found["note"]) == (None, "magnify had no effect in mode prune")
 
     @pytest.mark.slow
     def test_by_http_alone(self, address: str, model: ARRCOCModel, image: str) -> None:
-        kind, (found,) = call(address, [upload(address, image), QUESTION, "7", None])
+        kind, (found,) = call(address, [upload(address, image), QUESTION, "7", None, None])
         assert kind == "complete"
         assert (found["answer"], found["kept"]) == (model.ask(image, QUESTION, budget=7).text, 7)
 
@@ -131,7 +133,7 @@ class TestEndpoint:
 
     @each("image", ["page.png", "https://example.org/a.png", 3, ["a.png"], {"url": "a"}])
     def test_an_image_that_is_no_upload_is_refused_in_a_line(self, address: str, image: Any) -> None:
-        kind, reply = call(address, [image, QUESTION, None, None])
+        kind, reply = call(address, [image, QUESTION, None, None, None])
         assert kind == "error"
         assert reply["error"].startswith("the image is no uploaded file: upload it")
 
@@ -163,6 +165,7 @@ class TestEndpoint:
             ({"budget": "many"}, "budget 'many' is not a number"),
             ({"budget": "-1"}, "budget '-1' is below 1"),
             ({"mode": "nope"}, "mode 'nope' is unknown"),
+            ({"magnify": "9"}, "magnify '9' is not from 1 to 3"),
             ({"image": None}, "there is no image"),
         ],
     )
@@ -187,7 +190,7 @@ class TestEndpoint:
             listening.settimeout(0.2)
             path = path.format(image=image, port=listening.getsockname()[1])
             for file in ({"path": path, "meta": {"_type": "gradio.FileData"}}, {"path": path}, path):
-                kind, _ = call(address, [file, QUESTION, None, None])
+                kind, _ = call(address, [file, QUESTION, None, None, None])
                 assert kind == "error"
             with pytest.raises(TimeoutError):
                 listening.accept()
@@ -198,8 +201,9 @@ class TestEndpoint:
         for seed in range(4):
             picture(seed, (64, 48 + 16 * seed)).save(tmp_path / f"{seed}.png")
             images.append(str(tmp_path / f"{seed}.png"))
+        form = (QUESTION, "7", None, None)
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda i: call(address, [upload(address, i), QUESTION, "7", None]), images))
+            found = list(pool.map(lambda i: call(address, [upload(address, i), *form]), images))
         for path, (kind, (answer,)) in zip(images, found, strict=True):
             alone = model.ask(path, QUESTION, budget=7)
             assert kind == "complete"

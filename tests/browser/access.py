@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 CONTRAST = 4.5  # of text to its ground, WCAG AA
+CHANGE = 3  # of the light where the focus is shown, WCAG AA
 FINDERS = Path(__file__).with_suffix(".js").read_text(encoding="utf-8").strip()
 
 
@@ -24,16 +25,14 @@ def assert_accessible(page: Page) -> None:
 
 
 def assert_usable_by_keys(page: Page, most: int = 80) -> None:
-    """Tab alone goes through everything that a mouse can use, as it is seen, and out again, and shows where it is."""
+    """Tab alone reaches all that a mouse can use, as it is seen, and leaves it again; each stop is shown."""
     page.evaluate("window.stops = []")
     faint = []
     while page.evaluate("stops.length") <= most:
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement === document.body"):
             break
-        stop = page.evaluate(
-            "stops.push(document.activeElement), document.activeElement.outerHTML.slice(0, 200)"
-        )
+        stop = page.evaluate("(stops.push(document.activeElement), stops.at(-1).outerHTML.slice(0, 200))")
         faint += [] if is_focus_seen(page) else [stop]
     assert 0 < page.evaluate("stops.length") <= most, "the focus doesn't leave the page"
     assert faint == []
@@ -45,19 +44,19 @@ def assert_usable_by_keys(page: Page, most: int = 80) -> None:
 
 
 def is_focus_seen(page: Page) -> bool:
-    """Whether half a ring of 2 px around what has the focus changes at least 3 to 1 when it goes (WCAG 1.4.11)."""
-    x, y, right, bottom = page.evaluate(
-        "(box => [box.x - 8, box.y - 8, Math.min(box.right + 8, innerWidth), Math.min(box.bottom + 8, innerHeight)]"
-        ".map((side) => Math.max(0, side)))(document.activeElement.getBoundingClientRect())"
+    """Whether at least half a ring of 2 px around the last stop changes 3 to 1 with the focus."""
+    left, top, right, bottom = page.evaluate(
+        """(({ left, top, right, bottom }) =>
+          [left, top, Math.min(right, innerWidth), Math.min(bottom, innerHeight)]
+            .map((side) => Math.max(8, side)))(stops.at(-1).getBoundingClientRect())"""
     )
+    size = {"width": right - left, "height": bottom - top}
+    around = {"x": left - 8, "y": top - 8} | {name: side + 16 for name, side in size.items()}
     light = []
-    for move in ("window.stop = document.activeElement", "stop.blur()"):
-        page.evaluate(move)
-        part = {"x": x, "y": y, "width": right - x, "height": bottom - y}
-        shot = np.asarray(
-            Image.open(io.BytesIO(page.screenshot(clip=part, animations="disabled"))).convert("RGB")
-        )
-        light.append(((shot / 255) ** 2.2 @ [0.2126, 0.7152, 0.0722]) + 0.05)
-    page.evaluate("stop.focus()")
+    for move in ("focus", "blur"):
+        page.evaluate(f"stops.at(-1).{move}()")
+        shot = Image.open(io.BytesIO(page.screenshot(clip=around, animations="disabled"))).convert("RGB")
+        light.append((np.asarray(shot) / 255) ** 2.2 @ [0.2126, 0.7152, 0.0722] + 0.05)
+    page.evaluate("stops.at(-1).focus()")
     ratio = np.maximum(*light) / np.minimum(*light)
-    return int((ratio >= 3).sum()) >= 2 * (right - x + bottom - y - 32)
+    return int((ratio >= CHANGE).sum()) >= 2 * sum(size.values())

@@ -72,8 +72,9 @@ def publish(models: Models, **settings: Any) -> None:
             magnify: how many times finer kept cells are read, "1" to "3" or "auto"; none: no finer.
 
         Returns:
-            `answer`; the cells `kept` of `total`, and the tokens `read`; how many times finer,
-            `magnified`, or none; `mode` that ran, and in `note` what wasn't done as asked for; `ms` by stage, and the `machine` that took them.
+            `answer`; the cells `kept` of `total`, how many times finer they were read (`magnified`, or
+            none), and the tokens `read`; `mode` that ran, and in `note` what wasn't done as asked for; `ms`
+            by stage, and the `machine` that took them.
         """
         return answer(models, image, question, budget, mode, magnify)
 

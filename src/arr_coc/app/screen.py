@@ -61,13 +61,13 @@ KEYS = """
 let paused = null;
 new MutationObserver((changes) => changes.forEach(({ target }) => {
   if (target.disabled && target === document.activeElement) paused = target;
-  else if (target === paused && document.activeElement === document.body) paused.focus({ preventScroll: true });
+  else if (target === paused && document.activeElement === document.body) target.focus({preventScroll: true});
 })).observe(document, { subtree: true, attributes: true, attributeFilter: ["disabled"] });
 document.addEventListener("keydown", (event) => {
   if (event.key === "Tab" && event.target.matches("[role=combobox]")) event.stopImmediatePropagation();
 }, true);
 """
-"""A button that was off while it worked has the focus again; a list that Tab leaves isn't opened by Gradio."""
+"""A button that was off during its work has the focus again; no list opens as Tab leaves it, as in Gradio."""
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 
 
