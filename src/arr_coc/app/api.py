@@ -26,6 +26,7 @@ from arr_coc.choose.budget import parse_budget
 from arr_coc.model import ARRCOCModel
 from arr_coc.trace.observe import machine
 
+Text = str | None  # None: left out of a call
 logger = logging.getLogger(__name__)
 
 
@@ -54,11 +55,7 @@ def publish(models: Models, **settings: Any) -> None:
     """Add the endpoint to the app being built; `settings` are those of the event, such as its queue."""
 
     def ask(
-        image: str | None,
-        question: str,
-        budget: str | None = None,
-        mode: str | None = None,
-        magnify: str | None = None,
+        image: Text, question: str, budget: Text = None, mode: Text = None, magnify: Text = None
     ) -> dict[str, Any]:
         """Answer a question about an image from the visual tokens that it needs.
 
@@ -91,12 +88,7 @@ def publish(models: Models, **settings: Any) -> None:
 
 
 def answer(
-    models: Models,
-    image: str | None,
-    question: str,
-    budget: str | None,
-    mode: str | None,
-    magnify: str | None = None,
+    models: Models, image: Text, question: str, budget: Text, mode: Text, magnify: Text = None
 ) -> dict[str, Any]:
     """Answer a call of the endpoint with the first of `models`; `image` is the path of an uploaded file.
 

@@ -41,12 +41,7 @@ POLL = 0.05  # seconds between two checks whether the user has stopped the work
 
 TOKENS = 64
 """Tokens that the form asks for at first: few, so that one sees what is chosen."""
-MAGNIFY = {
-    "1": "off",
-    "2": "2 times",
-    "3": "3 times",
-    "auto": "auto: as fine as the picture and the budget allow",
-}
+MAGNIFY = {"1": "off", "2": "2 times", "3": "3 times", "auto": "auto: as fine as the picture is"}
 """Values of `magnify` that the form offers, with their labels."""
 FIELDS = ("image", "clip", "question", "budget", "form")  # "form": problems of no single field
 

@@ -45,6 +45,7 @@ PACKING = "Making the pictures that would be sent ..."
 NEW_PICTURE = "Looking at the new picture ..."
 NO_PROBLEMS = [""] * len(FIELDS)
 MAX_TOKENS = 2**16
+REMEMBERED = ("question", "tokens", "auto", "mode", "compare", "magnify")  # of the form, in its order
 MAX_KEPT = 2000  # characters of a question that are restored from a browser's storage
 POLL = 0.2  # seconds between two checks whether the model is loaded
 WORST = 12  # cases of a result file that are shown
@@ -119,12 +120,9 @@ def on_restore(kept: Any, *form: Any) -> list[Any]:
     return [gr.skip() if new == old else new for new, old in zip(restored, form, strict=True)]
 
 
-def on_remember(
-    question: str, tokens: float, auto: bool, mode: str, compare: bool, magnify: str
-) -> dict[str, Any]:
-    """Return the form without its image, for the browser to store."""
-    values = {"question": question[:MAX_KEPT], "tokens": tokens, "auto": auto}
-    return values | {"mode": mode, "compare": compare, "magnify": magnify}
+def on_remember(question: str, *settings: Any) -> dict[str, Any]:
+    """Return the form without its image, for the browser to store; `settings` follow `REMEMBERED`."""
+    return dict(zip(REMEMBERED, (question[:MAX_KEPT], *settings), strict=True))
 
 
 def begin(buttons: int, tab: Tab, problems: int = 0) -> list[Any]:
