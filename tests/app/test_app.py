@@ -110,6 +110,18 @@ class TestAsking:
         assert (view["agree"], view["kept"]) == (True, view["total"])
         assert {view["reason_names"][str(reason)] for reason in view["strips"][0]["reasons"]} == {"all kept"}
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize("magnify", ["1", "2", "auto"])
+    def test_kept_cells_are_magnified(self, models: Models, model: ARRCOCModel, magnify: str) -> None:
+        tab, large = Tab(), picture(1, (512, 384))
+        view = ask(models, tab, large, mode="sparse", magnify=magnify)
+        answer = model.ask(large, "What is it?", budget=12, mode="sparse", magnify=magnify)
+        assert (view["answer"], view["kept"], view["read"]) == (answer.text, answer.kept, answer.read)
+        assert tab.trace.magnified == answer.magnified
+        assert (view["magnified"] is not None) is (magnify == "2")  # there are few cells to magnify
+        ignored = ask(models, tab, large, mode="prune", magnify=magnify)["note"] or ""
+        assert ("magnify had no effect in mode prune" in ignored) is (magnify != "1")
+
     @pytest.mark.parametrize(
         ("asked_for", "why"),
         [
@@ -556,13 +568,15 @@ class TestScreen:
             ({"question": "long " * 5000}, "question", "too long"),
             ({"tokens": 0}, "budget", "Budget 0 is no number"),
             ({"mode": "nope"}, "form", "Mode 'nope' is unknown"),
+            ({"magnify": "9"}, "form", "Magnify '9' is not from 1 to 3"),
         ],
     )
     def test_what_is_refused_is_said_beside_its_field(
         self, models: Models, image: str, wrong: dict[str, Any], field: str, why: str
     ) -> None:
-        form = {"image": image, "question": "What?", "tokens": 12, "auto": False, "mode": "prune"} | wrong
-        update = last(handlers.on_ask(models, Tab(), *form.values(), False))
+        form = {"image": image, "question": "What?", "tokens": 12, "auto": False, "mode": "prune"}
+        form = form | {"compare": False, "magnify": "1"} | wrong
+        update = last(handlers.on_ask(models, Tab(), *form.values()))
         assert update[:3] == [handlers.REFUSED, handlers.gr.skip(), handlers.gr.skip()]
         assert list(problems(update)) == [field]
         assert why in problems(update)[field]
@@ -617,7 +631,7 @@ class TestScreen:
         assert moved(12, False, "prune") == handlers.gr.skip()  # no answer yet
         last(handlers.on_ask(models, tab, image, "What?", 12, False, "prune", False))
         assert moved(12, False, "prune") == ""
-        for other in ((13, False, "prune"), (12, True, "prune"), (12, False, "")):
+        for other in ((13, False, "prune"), (12, True, "prune"), (12, False, ""), (12, False, "prune", "2")):
             assert moved(*other) == handlers.MOVED
         assert moved(12, False, "prune") == ""
         handlers.on_clear(tab)
@@ -699,6 +713,12 @@ class TestComponents:
 
     def test_no_file_is_written_beside_the_source(self) -> None:
         assert not list(Path(screen.__file__).parent.glob("*.pyi"))
+
+    def test_samples_are_served_wherever_the_app_is_started(self) -> None:
+        allowed = screen.launch_options()["allowed_paths"]
+        pictures = [Path(str(sample.image)) for sample in samples.samples()]
+        assert len(pictures) > 1
+        assert all(any(picture.is_relative_to(path) for path in allowed) for picture in pictures)
 
     def test_nothing_is_fetched_from_elsewhere(self) -> None:
         settings = screen.launch_options()

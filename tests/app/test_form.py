@@ -21,12 +21,12 @@ from arr_coc.app.asking import Refused, about
 from arr_coc.app.handlers import WorstCases
 from arr_coc_lab.world import draw_page
 
-FORM = ("Where?", 273, False, "", True)
+FORM = ("Where?", 273, False, "", True, "1")
 
 
 class TestKeptByTheBrowser:
     def test_the_form_comes_back(self) -> None:
-        form = ["What?", 12, True, "prune", False]
+        form = ["What?", 12, True, "prune", False, "auto"]
         kept = json.loads(json.dumps(handlers.on_remember(*form)))
         assert handlers.on_restore(kept, *FORM) == form
 
@@ -37,22 +37,22 @@ class TestKeptByTheBrowser:
             "text",
             [],
             {},
-            {"question": 3, "tokens": "6", "auto": "yes", "mode": "nope", "compare": None},
-            {"question": " ", "tokens": 10**9, "mode": ["prune"]},
+            {"question": 3, "tokens": "6", "auto": "yes", "mode": "nope", "compare": None, "magnify": 9},
+            {"question": " ", "tokens": 10**9, "mode": ["prune"], "magnify": ["2"]},
             {"tokens": float("nan")},
             {"tokens": True, "percent": 6},
         ],
     )
     def test_whatever_else_a_browser_sends_is_left_out(self, kept: Any) -> None:
-        *restored, compare = handlers.on_restore(kept, *FORM)
-        assert restored == [gr.skip()] * 4
+        *restored, compare, magnify = handlers.on_restore(kept, *FORM)
+        assert [*restored, magnify] == [gr.skip()] * 5
         assert compare in (gr.skip(), True, False)
 
     def test_what_stays_is_not_written_again(self) -> None:
         """An answer that arrives late would undo what a user has set meanwhile."""
         kept = handlers.on_remember("What?", *FORM[1:])
-        assert handlers.on_restore(kept, *FORM) == ["What?", *[gr.skip()] * 4]
-        assert handlers.on_restore(None, *FORM) == [gr.skip()] * 5
+        assert handlers.on_restore(kept, *FORM) == ["What?", *[gr.skip()] * 5]
+        assert handlers.on_restore(None, *FORM) == [gr.skip()] * 6
 
     def test_a_long_question_is_cut(self) -> None:
         assert len(handlers.on_remember("x" * 9999, *FORM[1:])["question"]) == handlers.MAX_KEPT

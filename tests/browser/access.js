@@ -43,4 +43,27 @@
         || one.querySelector?.("[aria-label], img[alt]:not([alt=''])"));
     })
     .map((one) => one.outerHTML.slice(0, 200)),
+
+  // What a mouse can use and Tab didn't stop at; the radios of a group are one stop.
+  missed: (stops) => {
+    const group = (stop) => stop.type === "radio" ? [...document.getElementsByName(stop.name)] : [stop];
+    const reached = stops.flatMap(group).flatMap((stop) => [stop, ...stop.labels ?? []]);
+    const points = (one) => /pointer|crosshair|help|grab/.test(getComputedStyle(one).cursor);
+    return [...document.querySelectorAll("body *")]
+      .filter((one) => one.matches("a, button, input, select, textarea, summary, [role=tab], [role=button]") || points(one))
+      .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(":disabled, [aria-hidden=true]"))
+      .filter((one) => !reached.some((stop) => stop.contains(one) || one.contains(stop)))
+      .map((one) => one.outerHTML.slice(0, 200));
+  },
+
+  // Stops that come after what is seen below them, or to their right: of two parts of the page, the higher is read first.
+  astray: (stops) => {
+    const parts = (one, other) => {
+      const over = (inner) => inner.contains(other) ? inner : over(inner.parentElement);
+      const under = (inner) => inner.parentElement === over(one) ? inner : under(inner.parentElement);
+      return [one, other].map((inner) => under(inner).getBoundingClientRect());
+    };
+    const isAfter = ([one, other]) => other.top > one.top + 12 || (other.top > one.top - 12 && other.left >= one.left);
+    return stops.slice(1).filter((stop, i) => !isAfter(parts(stops[i], stop))).map((stop) => stop.outerHTML.slice(0, 200));
+  },
 })

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from access import assert_accessible
+from access import assert_accessible, assert_usable_by_keys
 from PIL import Image
 
 from launching import PACKAGES
@@ -67,7 +67,7 @@ def address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     results = tmp_path_factory.mktemp("results") / "run.jsonl"
     write_results(results, {"data": "world", "size": 128, "split": "test"}, [CASE])
     command = [sys.executable, "-c", SERVE.format(port=port, results=str(results))]
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=files)
     assert server.stdout is not None
     try:
         yield server.stdout.readline().strip()
@@ -279,7 +279,7 @@ def fail_first(page: Page, path: Path) -> None:
 
     def spoiled(route: Route) -> None:
         body = json.loads(route.request.post_data or "{}")
-        if len(body.get("data", [])) == 7:
+        if len(body.get("data", [])) == 8:
             body["data"][1] = {"__type__": "update", "url": "x"}
         route.continue_(post_data=json.dumps(body))
 
@@ -388,20 +388,22 @@ def test_two_users_at_once(open_app: Open) -> None:
     assert two.input_value("#question textarea") == COUNTED
 
 
+def tab_to(page: Page, selector: str, text: str = "", key: str = "Tab") -> None:
+    """Press Tab (or another key) until what has the focus is so, and has a text."""
+    for _ in range(60):
+        page.keyboard.press(key)
+        if page.evaluate(
+            "([so, text]) => (it => it.matches(so) && it.innerText.includes(text))(document.activeElement)",
+            [selector, text],
+        ):
+            return
+    raise AssertionError(f"no way to {selector} with {key}")
+
+
 def test_keys_alone_move_the_budget_and_ask(open_app: Open) -> None:
     page = open_app()
-
-    def tab_to(selector: str) -> None:
-        for _ in range(40):
-            page.keyboard.press("Tab")
-            if page.evaluate(
-                "document.activeElement.matches(arguments[0])".replace("arguments[0]", repr(selector))
-            ):
-                return
-        raise AssertionError(f"no way to {selector} with Tab")
-
-    tab_to("#question textarea")
-    tab_to("#budget input[type=range]")
+    tab_to(page, "#question textarea")
+    tab_to(page, "#budget input[type=range]")
     for _ in range(4):
         page.keyboard.press("ArrowRight")
     page.wait_for_function("document.querySelector('#sight').innerText.includes('68 of 1,000')")
@@ -411,10 +413,87 @@ def test_keys_alone_move_the_budget_and_ask(open_app: Open) -> None:
     page.keyboard.press("Enter")
     answered(page)
     assert "68 of 1,000" in page.inner_text("#canvas")
-    tab_to("#closer .label-wrap")
-    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    tab_to(page, "#closer .label-wrap")
     page.keyboard.press("Enter")
     page.wait_for_selector("#microscope canvas")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_tab_alone_reaches_all_that_a_mouse_can_use(open_app: Open, scheme: str, width: int) -> None:
+    page = open_app(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    page.locator("#samples button img").nth(len(picture_samples())).wait_for()
+    page.wait_for_selector("#magnify input")
+    assert_usable_by_keys(page)
+
+
+HEAR = """() => {
+  const part = "[aria-live=polite]";
+  window.heard = [];
+  new MutationObserver((changes) => changes.forEach(({ target }) => {
+    const line = (target.closest ? target : target.parentElement)?.closest(part);
+    if (line?.checkVisibility() && line.textContent) heard.push(line.textContent);
+  })).observe(document.body, { subtree: true, childList: true, characterData: true });
+}"""
+"""Notes what a screen reader is told to say."""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_picture_is_chosen_and_asked_about_with_keys_alone(
+    open_app: Open, tmp_path: Path, width: int
+) -> None:
+    page = open_app(viewport={"width": width, "height": 844})
+    tab_to(page, "#samples button", COUNTED)
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelector('#sight').innerText.includes('of 768 cells')")
+    assert page.input_value("#question textarea") == COUNTED
+    tab_to(page, "#ask", key="Shift+Tab")
+    page.evaluate(HEAR)
+    page.keyboard.press("Space")
+    answered(page)
+    said = page.evaluate("heard")
+    assert [line for line in said if line.startswith("From 64 tokens: ")]
+    assert [line for line in said if line.startswith("Answered in ")]
+    page.wait_for_function("document.activeElement.id === 'ask'")  # it was off during the work
+    tab_to(page, "#canvas .ac-stage")
+    tab_to(page, "#results [role=tab]", "Where it looks", key="Shift+Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#sight canvas")
+    tab_to(page, "#image button[aria-label='Remove Image']", key="Shift+Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#sight canvas", state="detached")
+    Image.new("RGB", (800, 640), "white").save(tmp_path / "white.png")
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+    chooser.value.set_files(tmp_path / "white.png")
+    page.wait_for_function("document.querySelector('#sight').innerText.includes('of 500 cells')")
+
+
+def choose_from(page: Page, place: str, text: str) -> None:
+    """Choose an entry of a list by its beginning."""
+    page.click(f"{place} input")
+    page.locator(f"{place} [role=option]", has_text=text).click()
+
+
+def test_kept_cells_are_magnified_where_the_form_says_so(open_app: Open) -> None:
+    page = open_app()
+    open_sample(page)
+    assert page.input_value("#magnify input") == "off"
+    choose_from(page, "#magnify", "2 times")
+    page.wait_for_function("document.querySelector('#stale').innerText.includes('magnification')")
+    page.click("#ask")
+    answered(page)
+    assert "Magnified: 16 cells kept, read 2.0× finer than shown here, in 64 tokens" in page.inner_text(
+        "#canvas"
+    )
+    assert page.input_value("#magnify input") == "2 times"
+    choose_from(page, "#mode", "prune:")
+    page.click("#ask")
+    page.wait_for_function(
+        "document.querySelector('#canvas').innerText.includes('had no effect in mode prune')"
+    )
+    page.wait_for_selector("#ask:enabled")
 
 
 def test_the_microscope(open_app: Open, browser: Browser, tmp_path: Path) -> None:
@@ -552,6 +631,7 @@ def test_the_form_outlives_a_refresh(open_app: Open) -> None:
     page.fill("#budget input[type=number]", "120")
     page.press("#budget input[type=number]", "Tab")
     page.click("#compare input")
+    choose_from(page, "#magnify", "auto")
     page.click("#ask")
     answered(page)
     again = page.context.new_page()  # the same browser: what a refresh opens, too
@@ -560,6 +640,7 @@ def test_the_form_outlives_a_refresh(open_app: Open) -> None:
     again.wait_for_function("document.querySelector('#question textarea').value === 'What is the title?'")
     again.wait_for_function("document.querySelector('#budget input[type=number]').value === '120'")
     assert not again.is_checked("#compare input")
+    assert again.input_value("#magnify input").startswith("auto")
 
 
 def test_one_worst_case(open_app: Open) -> None:

@@ -41,6 +41,8 @@ POLL = 0.05  # seconds between two checks whether the user has stopped the work
 
 TOKENS = 64
 """Tokens that the form asks for at first: few, so that one sees what is chosen."""
+MAGNIFY = {"1": "off", "2": "2 times", "3": "3 times", "auto": "auto: as fine as the picture is"}
+"""Values of `magnify` that the form offers, with their labels."""
 FIELDS = ("image", "clip", "question", "budget", "form")  # "form": problems of no single field
 
 
@@ -79,7 +81,7 @@ class Update:
 class AskForm:
     """The form's values: `tokens` >= 1, unless `auto` sets the budget; `mode` None or "" is the model's own.
 
-    `compare` asks for an answer from all tokens as well.
+    `compare` asks for an answer from all tokens as well; `magnify` is as in `Session.ask`.
     """
 
     image: ImageSource | None
@@ -88,11 +90,12 @@ class AskForm:
     auto: bool = False
     mode: str | None = None
     compare: bool = True
+    magnify: str = "1"
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """The budget and mode of the request, to tell whether an answer on the page was made with them."""
-        return "auto" if self.auto else self.tokens, self.mode or ""
+        """Budget, mode and magnification, to tell whether an answer on the page was made with them."""
+        return "auto" if self.auto else self.tokens, self.mode or "", self.magnify
 
     @property
     def budget(self) -> Budget:
@@ -128,6 +131,7 @@ def ask(models: Models, tab: Tab, request: AskForm) -> Iterator[Update]:
     options: dict[str, Any] = {
         "budget": budget,
         "mode": request.mode or None,
+        "magnify": request.magnify,
         "compare": request.compare,
         "max_new_tokens": models.max_new_tokens,
         "true_answers": tab.truths.get(question, ()),

@@ -17,7 +17,7 @@ import gradio as gr
 from PIL import Image
 
 from arr_coc.app import asking, packing
-from arr_coc.app.asking import FIELDS, AskForm, Refused, Stopped, Update, measure
+from arr_coc.app.asking import FIELDS, MAGNIFY, AskForm, Refused, Stopped, Update, measure
 from arr_coc.app.clips import open_upload, preview
 from arr_coc.app.looking import Looking
 from arr_coc.app.models import Models
@@ -37,7 +37,7 @@ READY = "Ask, and the model answers."
 REFUSED = "Not answered: the form says why."
 FAILED = "That failed: try again. The server's log has the reason."
 STALE = "The answer below is about another image or clip."
-MOVED = "The answer below was read at another budget or in another mode: Ask makes it anew."
+MOVED = "The answer below was read at another budget, mode or magnification: Ask makes it anew."
 NO_PICTURE = "Drop or paste a screenshot, or any picture."
 OF_CLIPS = "This view takes pictures. Ask the model about the clip: its answer shows where it looked."
 NO_QUESTION = "Now type what you want to know about it."
@@ -45,6 +45,7 @@ PACKING = "Making the pictures that would be sent ..."
 NEW_PICTURE = "Looking at the new picture ..."
 NO_PROBLEMS = [""] * len(FIELDS)
 MAX_TOKENS = 2**16
+REMEMBERED = ("question", "tokens", "auto", "mode", "compare", "magnify")  # of the form, in its order
 MAX_KEPT = 2000  # characters of a question that are restored from a browser's storage
 POLL = 0.2  # seconds between two checks whether the model is loaded
 WORST = 12  # cases of a result file that are shown
@@ -103,7 +104,7 @@ def on_restore(kept: Any, *form: Any) -> list[Any]:
     `kept` is what `on_remember` returned, but comes from the browser: it is checked. Fields that stay the
     same are skipped, so that what the user has changed meanwhile isn't overwritten.
     """
-    question, tokens, auto, mode, compare = form
+    question, tokens, auto, mode, compare, magnify = form
     if not isinstance(kept, dict):
         return [gr.skip()] * len(form)
     if isinstance(kept.get("question"), str) and kept["question"].strip():
@@ -112,14 +113,16 @@ def on_restore(kept: Any, *form: Any) -> list[Any]:
         tokens = kept["tokens"]
     if kept.get("mode") in ("", *MODES):
         mode = kept["mode"]
-    restored = (question, tokens, kept.get("auto", auto) is True, mode, kept.get("compare", compare) is True)
+    if kept.get("magnify") in list(MAGNIFY):
+        magnify = kept["magnify"]
+    auto, compare = kept.get("auto", auto) is True, kept.get("compare", compare) is True
+    restored = (question, tokens, auto, mode, compare, magnify)
     return [gr.skip() if new == old else new for new, old in zip(restored, form, strict=True)]
 
 
-def on_remember(question: str, tokens: float, auto: bool, mode: str, compare: bool) -> dict[str, Any]:
-    """Return the form without its image, for the browser to store."""
-    values = {"question": question[:MAX_KEPT], "tokens": tokens, "auto": auto}
-    return values | {"mode": mode, "compare": compare}
+def on_remember(question: str, *settings: Any) -> dict[str, Any]:
+    """Return the form without its image, for the browser to store; `settings` follow `REMEMBERED`."""
+    return dict(zip(REMEMBERED, (question[:MAX_KEPT], *settings), strict=True))
 
 
 def begin(buttons: int, tab: Tab, problems: int = 0) -> list[Any]:
@@ -360,12 +363,12 @@ def on_new_picture(tab: Tab) -> list[Any]:
     return [NEW_PICTURE, *packing.empty(NEW_PICTURE)]
 
 
-def on_settings(tab: Tab, tokens: float, auto: bool, mode: str) -> Any:
-    """Warn if the budget or the mode differs from those of the answer on the page."""
+def on_settings(tab: Tab, tokens: float, auto: bool, mode: str, magnify: str = AskForm.magnify) -> Any:
+    """Warn if budget, mode or magnification differ from those of the answer on the page."""
     if tab.view is None or tab.moved:
         return gr.skip()
     begun = AskForm(None, "").settings if tab.settings is None else tab.settings
-    return "" if AskForm(None, "", tokens, auto, mode).settings == begun else MOVED
+    return "" if AskForm(None, "", tokens, auto, mode, magnify=magnify).settings == begun else MOVED
 
 
 def on_first_look(looking: Looking, sample: AppSample, tokens: float) -> list[Any]:

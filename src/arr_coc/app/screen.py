@@ -19,12 +19,12 @@ import gradio as gr
 from arr_coc import __version__
 from arr_coc.app import handlers, packing
 from arr_coc.app.api import publish
-from arr_coc.app.asking import FIELDS, PROBES, AskForm, probe_names
+from arr_coc.app.asking import FIELDS, MAGNIFY, PROBES, AskForm, probe_names
 from arr_coc.app.clips import LIMITS, MAX_MB
 from arr_coc.app.components import Count, Problem, StatusLine, TokenCanvas, Upload, UploadClip, UploadTrace
 from arr_coc.app.looking import Looking
 from arr_coc.app.models import Models
-from arr_coc.app.samples import AppSample, chip
+from arr_coc.app.samples import PICTURES, SAMPLE, AppSample, chip
 from arr_coc.app.state import TABS, Tab
 from arr_coc.modes import MODES
 from arr_coc.trace.viewer import assets
@@ -57,6 +57,17 @@ document.addEventListener("drop", (event) => {
 }, true);
 """
 """The box for pictures ignores a dropped clip or PDF: it is passed on to the box for files."""
+KEYS = """
+let paused = null;
+new MutationObserver((changes) => changes.forEach(({ target }) => {
+  if (target.disabled && target === document.activeElement) paused = target;
+  else if (target === paused && document.activeElement === document.body) target.focus({preventScroll: true});
+})).observe(document, { subtree: true, attributes: true, attributeFilter: ["disabled"] });
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Tab" && event.target.matches("[role=combobox]")) event.stopImmediatePropagation();
+}, true);
+"""
+"""A button that was off during its work has the focus again; no list opens as Tab leaves it, as in Gradio."""
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 
 
@@ -99,8 +110,10 @@ def launch_options() -> dict[str, Any]:
         font=SYSTEM_FONTS,
         font_mono=["ui-monospace", "monospace"],
     )
-    head = f"<style>{style}\n{own}</style><script>{script}{DROPPED}</script>"
-    settings = {"theme": theme, "head": head, "max_file_size": FILES, "footer_links": []}
+    head = f"<style>{style}\n{own}</style><script>{script}{DROPPED}{KEYS}</script>"
+    settings: dict[str, Any] = {"theme": theme, "head": head, "max_file_size": FILES, "footer_links": []}
+    # Gradio would serve files of the package only to an app that is started in a folder around it.
+    settings["allowed_paths"] = [str(PICTURES), str(SAMPLE.with_suffix(".png"))]
     return settings | {"run_history": False, "state_session_capacity": TABS}
 
 
@@ -216,6 +229,10 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                 modes = [(f"{mode.name}: {mode.help}", mode.name) for mode in MODES.values()]
                 modes = [("as the model does by default", ""), *modes]
                 mode = gr.Dropdown(modes, value=AskForm.mode or "", label="How it reads", elem_id="mode")
+                magnify = gr.Dropdown(
+                    [(label, value) for value, label in MAGNIFY.items()], value=AskForm.magnify,
+                    label="Magnify what is kept", elem_id="magnify",
+                )  # fmt: skip
                 compare = gr.Checkbox(AskForm.compare, label="Answer from all tokens, too", elem_id="compare")
         with gr.Accordion("Look closer", open=False, elem_id="closer") as closer:
             with gr.Row(elem_id="probes"):
@@ -257,7 +274,7 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                         )
                     unreadable = Problem(elem_id="saved-problem")
 
-        form = [image, question, tokens, auto, mode, compare]
+        form = [image, question, tokens, auto, mode, compare, magnify]
         settings = form[1:]
         shown_by_form = [status, canvas, stale, *(problems[name] for name in FIELDS)]
         close_up = [microscope, history, page, record]
@@ -337,8 +354,9 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
         image.clear(**cleared)
         image.clear(lambda: packing.empty(handlers.NO_PICTURE), None, parcels, **quick)
         auto.change(lambda on: gr.update(interactive=not on), [auto], [tokens], **quick)
-        changed = [tokens.change, auto.change, mode.change]
-        gr.on(changed, handlers.on_settings, [tab, tokens, auto, mode], [stale], **quick)
+        of_answer = [tokens, auto, mode, magnify]
+        changed = [part.change for part in of_answer]
+        gr.on(changed, handlers.on_settings, [tab, *of_answer], [stale], **quick)
         of_pick = [*shown_by_form, image, question, *of_clip, results_tabs, look_line, *parcels]
 
         def pick(title: str, state: Tab, index: int) -> list[Any]:

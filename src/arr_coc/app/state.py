@@ -90,7 +90,7 @@ class Tab:
     pictures: int = 0  # number of pictures so far, to discard results for earlier ones
     stopping: bool = False  # the user has stopped this tab's work
     closer: bool = False  # the detail view is open
-    settings: tuple[Any, ...] | None = None  # budget and mode of the answer on the page
+    settings: tuple[Any, ...] | None = None  # of the answer on the page
     moved: bool = False  # the form's image isn't that of the answer
     folder: Path | None = None  # of the tab's exports
 
