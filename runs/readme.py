@@ -77,6 +77,36 @@ def ablation_table(summary: dict) -> str:
     return "\n".join(lines)
 
 
+def channels_text() -> str:
+    """What 40 texture channels keep beside the usual 13."""
+    summary = read("channels")
+    lines = ["| texture channels | recall @64 | @273 | exact match @64 | @273 |", "|---|--:|--:|--:|--:|"]
+    for name in ("13", "40"):
+        few, many = (summary["methods"][f"arr-coc:{name}@{budget}"] for budget in (64, 273))
+        scores = f"{percent(few['score'])} | {percent(many['score'])}"
+        lines.append(f"| {name} | {few['recall']:.3f} | {many['recall']:.3f} | {scores} |")
+    return (
+        f"A layer of 40 texture channels beside the usual 13, both taught as the rows above ({summary['questions']} questions, "
+        "`runs/results/channels.json`):\n\n" + "\n".join(lines)
+    )
+
+
+def through_text() -> str:
+    """What answers teach the bundled allocator through the prompt of one mode or the other."""
+    runs = read("taught-through")
+    scores = {
+        name: {way: percent(row["score"]) for way, row in run["methods"].items()}
+        for name, run in runs.items()
+    }
+    start = scores["bundled"]
+    return (
+        f"Taught on by answers alone, 100 steps on pages of 1,024 cells, the bundled allocator answers {scores['through-saccade']['arr-coc saccade']} "
+        f"in `saccade` where they were read through `saccade`'s prompt, {scores['through-prune']['arr-coc saccade']} where through `prune`'s, and "
+        f"{start['arr-coc saccade']} before; at 64 cells in `prune` {scores['through-saccade']['arr-coc@64']}, {scores['through-prune']['arr-coc@64']} "
+        f"and {start['arr-coc@64']} ({runs['bundled']['questions']} questions, `runs/results/taught-through.json`): answers have nothing left to teach it."
+    )
+
+
 def family_table(summary: dict) -> str:
     """The families of all tokens, ours with every budget, and the best query-blind rival, downsampling and oracle at 64."""
     wanted = ["full", "arr-coc@273", "arr-coc@128", "arr-coc@64", "arr-coc@auto", "oracle@64"]
@@ -555,7 +585,12 @@ def blocks() -> dict[str, str]:
     ablations = (
         f"What each part is worth ({ablation['questions']} questions; all tokens {percent(ablation['methods']['full']['score'])}; "
         "`runs/results/ablation.json`). The question is matched against the encoded tokens here, "
-        "not against what a stem sees.\n\n" + ablation_table(ablation)
+        "not against what a stem sees.\n\n"
+        + ablation_table(ablation)
+        + "\n\n"
+        + channels_text()
+        + "\n\n"
+        + through_text()
     )
     found = {
         "headline": headline_text(),
