@@ -95,6 +95,11 @@ class TestRanked:
         (first, *_) = ranked_units(page, relevant([(200, middle(2), 0.8)]))
         assert text_at(page, first) == {(2, 1)}
 
+    def test_a_cell_is_where_a_row_and_a_head_that_are_asked_for_meet(self, page: PrintedPage) -> None:
+        units = ranked_units(page, relevant([(200, middle(3), 0.8), (650, middle(0), 0.7)]))
+        assert {(3, 1), (3, 3)} in [text_at(page, unit) for unit in units]
+        assert (3, 2) not in set().union(*(text_at(page, unit) for unit in units[:2]))
+
     def test_a_control_is_what_to_click(self, page: PrintedPage) -> None:
         alerts, *_ = ranked_units(page, relevant([(50, 310, 0.9)]))
         assert alerts.control is not None

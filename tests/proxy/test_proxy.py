@@ -231,6 +231,16 @@ class TestWhole:
         ask(address, chat_body(base64.b64encode(thin.getvalue()).decode(), "What is red?"))
         assert reasons(address) == ["too_large"]
 
+    def test_lines_count_the_pictures_that_came(self, start: Start, screenshot: str) -> None:
+        address, stand_in, _ = start()
+        body = chat_body(screenshot, "What is red?")
+        broken = chat_body("AAAA", "")["messages"][0]["content"][1]
+        body["messages"][0]["content"].append(broken)
+        ask(address, body)
+        assert len(pictures_of(stand_in.last())) > 1  # in place of the first
+        left_out = stand_in.last()["messages"][0]["content"][-1]["text"]
+        assert left_out == "[picture 2 was left out: it can't be opened]"
+
     def test_many_pictures(self, start: Start, screenshot: str) -> None:
         address, stand_in, _ = start()
         stand_in.most_pictures = 9 * MAX_PICTURES

@@ -30,6 +30,7 @@ from arr_coc.video.opening import Visual
 MAX_UNITS = 10  # of a question
 MAX_SEEDS = 40  # lines of the highest relevance around which units are looked for
 ROW_MATE = 0.1  # share of its seed's relevance that another line of the row needs to belong to the unit
+ASKED = 0.5  # share of the highest relevance from which the head of a column says that its cells are meant
 STACKED = 0.5  # the same of a line that stands above or below
 NEAR = 1.2  # heights of a line, up to which one below is near
 ALONE = 0.6  # share of a unit's score that its seed has alone
@@ -129,8 +130,10 @@ def _of_lines(page: PrintedPage, scores: NDArray[np.float64]) -> Iterator[PageUn
     """Yield a unit around each of the most relevant lines, and the line alone."""
     row_of = {i: row for row in page.rows for i in row}
     controls = {control.line: control for control in page.controls}
+    asked = {i for i, head in enumerate(page.headers) if head >= 0 and scores[head] >= ASKED * scores.max()}
     for seed in np.argsort(-scores, kind="stable")[:MAX_SEEDS].tolist():
-        mates = [i for i in row_of[seed] if i == seed or scores[i] >= ROW_MATE * scores[seed]]
+        least = ROW_MATE * scores[seed]
+        mates = [i for i in row_of[seed] if i == seed or i in asked or scores[i] >= least]
         lines = {*mates, *_stacked(page.boxes, scores, seed)}
         ordered = sorted(lines, key=lambda i: (page.lines[i][1], page.lines[i][0]))
         named = [controls[i] for i in ordered if i in controls]

@@ -74,31 +74,33 @@ class Fitter:
         self._verdicts: LRUCache[bytes, Verdict] = LRUCache(MAX_VERDICTS)
         self._lock = threading.Lock()
 
-    def fitted(self, api: Api, body: Any, limits: Limits) -> tuple[Any, Counter[str]]:
+    def fitted(self, api: Api, body: Any, limits: Limits, came: Any = None) -> tuple[Any, Counter[str]]:
         """Return a body whose pictures are within limits, and how many became what.
 
         What isn't changed is the same object. The names of what became of a picture are keys of CHANGES.
+        `came` is the body before its pictures were packed, by which they are counted; None: none were.
         """
         held = held_pictures(api, body)
+        names = _names(body, held, body if came is None else came, api)
         becomes: list[list[Any]] = []  # of each picture: what stands in its place
         letters: list[int | None] = []  # of base64 that each picture takes; None for one that isn't sent
         counts: Counter[str] = Counter()
         turns: Counter[Path] = Counter()
         stuck = {place for place, one in enumerate(held) if _is_stuck(_at(body, one.path))}
-        for number, one in enumerate(held, 1):
-            made, change = self._in_place(api, body, one, number, limits)
+        for place, (one, name) in enumerate(zip(held, names, strict=True)):
+            made, change = self._in_place(api, body, one, name, limits)
             turn = one.path[:-2]
             turns[turn] += 1
             if 0 < limits.a_turn < turns[turn] and change != "unreadable":
-                words = f"[picture {number} was left out: the model takes {limits.a_turn} a turn]"
+                words = f"[{name} was left out: the model takes {limits.a_turn} a turn]"
                 made, change = _words(body, one, words), "left_out"
             becomes.append(made)
-            is_words = change in ("unreadable", "left_out") and number - 1 not in stuck
+            is_words = change in ("unreadable", "left_out") and place not in stuck
             letters.append(None if is_words else _letters(one, made))
             counts[change] += 1
         for place in retired(letters, limits, stuck):
             most = f"{limits.pictures} a request" if limits.pictures else "no more bytes a request"
-            words = f"[picture {place + 1} was left out: the provider takes {most}]"
+            words = f"[{names[place]} was left out: the provider takes {most}]"
             becomes[place] = _words(body, held[place], words)
             counts["left_out"] += 1
         del counts["same"]
@@ -113,7 +115,7 @@ class Fitter:
         return _rebuilt(body, tree), counts
 
     def _in_place(
-        self, api: Api, body: Any, one: HeldPicture, number: int, limits: Limits
+        self, api: Api, body: Any, one: HeldPicture, name: str, limits: Limits
     ) -> tuple[list[Any], str]:
         """Return what stands in a picture's place, _SAME if it does itself, and a key of CHANGES."""
         if one.data is None:
@@ -121,7 +123,7 @@ class Fitter:
         verdict = self._verdict(one.data, limits)
         part = _at(body, one.path)
         if not verdict.kind:
-            return _words(body, one, f"[picture {number} was left out: it can't be opened]"), "unreadable"
+            return _words(body, one, f"[{name} was left out: it can't be opened]"), "unreadable"
         media = MEDIA[verdict.kind]
         data = verdict.data or one.data
         if not api.text:
@@ -143,7 +145,7 @@ class Fitter:
         if kind and max(verdict.sent) < max(verdict.size):
             (width, height), (wide, high) = verdict.size, verdict.sent
             words = (
-                f"[picture {number} was scaled from {width} x {height} to {wide} x {high} px, the most that "
+                f"[{name} was scaled from {width} x {height} to {wide} x {high} px, the most that "
                 f"is taken: px of it times {width / wide:.4g} are px of the original]"
             )
             return [made, {"type": kind, "text": words}], "scaled"
@@ -351,6 +353,14 @@ def _mark(
             words = _at(body, path).get(name)
             text = placed(words if isinstance(words, str) else "", lines, numbered=not api.turns)
             _put(tree, (*path, name), [text])
+
+
+def _names(body: Any, held: Sequence[HeldPicture], came: Any, api: Api) -> list[str]:
+    """Return what lines call the pictures of a body: by their numbers among those that came."""
+    first = held if came is body else held_pictures(api, came)
+    numbers = {id(_at(came, one.path)): number for number, one in enumerate(first, 1)}
+    parts = (id(_at(body, one.path)) for one in held)
+    return [f"picture {numbers[part]}" if part in numbers else "a part of a picture" for part in parts]
 
 
 def _letters(one: HeldPicture, made: list[Any]) -> int:

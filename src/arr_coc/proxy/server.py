@@ -411,7 +411,7 @@ class Proxy:
         changes: Counter[str] = Counter()
 
         def fitted(changed: Any) -> Any:
-            made, counts = self._fitter.fitted(api, changed, limits)
+            made, counts = self._fitter.fitted(api, changed, limits, parsed.body)
             changes.update(counts)
             return made
 
