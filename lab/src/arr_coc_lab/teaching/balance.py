@@ -1,14 +1,12 @@
 """Trains the balance (`arr_coc.relevance.balance`) on real pictures, drawn pages and odd scenes.
 
     python -m arr_coc_lab.pictures.fetch pictures
-    arr-coc world pages --split validation --pages 80 --documents 30
-    python -m arr_coc_lab.teaching.balance examples --pictures pictures --rendered pages --out src/arr_coc/bundled/balance
+    python -m arr_coc_lab.teaching.balance examples --pictures pictures --out src/arr_coc/bundled/balance
 
 The first folder keeps what guide and OCR say of each picture, made once (4 s of one core a picture, on its
 own grid and on one of 1,024 cells); learning then takes some ten minutes. Real pictures are those of the
 validation and test splits, on which neither guide nor OCR head learned: on the training split their
-maps are better than they are elsewhere. So are pages that a browser laid out, without which the balance doesn't
-learn that the guide needs no correction there.
+maps are better than they are elsewhere.
 
 The loss pays for *all* evidence of a question: how far each evidence cell, and the worst of them, lies below
 the last cell that 64, 128 and 273 of 1,024 would keep; and for cross-entropy, so that logits stay log odds.
@@ -64,7 +62,6 @@ from arr_coc.relevance.balance import (
 from arr_coc.relevance.ocr import OcrSource
 from arr_coc.relevance.source import PRIOR, PictureView, RelevanceSource, SumSource, SumView
 from arr_coc.selector import Sizing
-from arr_coc_lab.evaluate.guide_pages import page_samples
 from arr_coc_lab.evaluate.sources import RealSample, labelled
 from arr_coc_lab.pictures.labels import Split
 from arr_coc_lab.world import draw_page
@@ -230,14 +227,6 @@ def drawn_samples(count: int, wordings: Path, first: int = 0) -> Iterator[RealSa
             yield RealSample(f"{kind}-{seed}-{number}", kind, lambda image=image: image, tuple(own))
 
 
-def rendered_samples(folder: Path, split: str = "validation", questions: int = 6) -> Iterator[RealSample]:
-    """Yield pages that a browser laid out, of a cache of `arr-coc world`, with at most so many questions."""
-    for sample in page_samples(folder, split, None, questions):
-        own = tuple((q.text, q.kind, tuple(q.evidence)) for q in sample.questions if q.evidence)
-        name = f"{folder.name}/{sample.name}"
-        yield RealSample(name, "rendered", lambda image=sample.image: image, own)
-
-
 def kept_examples(
     folder: Path,
     samples: Iterable[RealSample],
@@ -399,9 +388,6 @@ def main() -> None:
     )
     parser.add_argument("examples", type=Path, help="folder that keeps what guide and OCR say")
     parser.add_argument("--pictures", type=Path, required=True, help="folder that pictures.fetch filled")
-    parser.add_argument(
-        "--rendered", type=Path, nargs="*", default=[], help="caches of `arr-coc world`, split validation"
-    )
     parser.add_argument("--wordings", type=Path, default=Path("runs/wordings_development.tsv"))
     parser.add_argument("--drawn", type=int, default=8, help="drawn pictures of each make")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
@@ -413,9 +399,6 @@ def main() -> None:
     for split in SPLITS:
         samples = list(labelled(split, arguments.pictures))
         taught += kept_examples(arguments.examples, tqdm(samples, desc=split), maker)
-    for folder in arguments.rendered:
-        pages = tqdm(rendered_samples(folder), desc=folder.name)
-        taught += kept_examples(arguments.examples, pages, Maker(OcrSource()), True, GRIDS[:1])
     drawn = drawn_samples(arguments.drawn, arguments.wordings)
     taught += kept_examples(arguments.examples, tqdm(drawn, desc="drawn"), maker)
     net = fit(taught, arguments.epochs)
