@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -275,6 +276,20 @@ def _less_thin(pixels: np.ndarray) -> tuple[np.ndarray, float]:
     return sheet, scale
 
 
+@contextmanager
+def without_bar() -> Generator[None]:
+    """Let transformers show no progress bar inside the block."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 @lru_cache(maxsize=2)
 def load_sentences(name: str = "") -> Sentences:
     """Load the sentence vectors of all-MiniLM-L6-v2 from a folder, or the installed package.
@@ -296,9 +311,10 @@ def load_sentences(name: str = "") -> Sentences:
         f"give a folder of {SENTENCES} as relevance ocr:FOLDER",
     ):
         tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-        model: Any = AutoModel.from_pretrained(
-            place, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-        ).eval()
+        with without_bar():  # read in a moment, on the standard error of whoever looks at a picture
+            model: Any = AutoModel.from_pretrained(
+                place, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+            ).eval()
 
     @torch.no_grad()
     def encode(texts: Sequence[str], /) -> Tensor:
