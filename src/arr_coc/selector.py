@@ -329,8 +329,10 @@ class Selector:
         Raises:
             ValueError: as in a call, or if the numbers of questions and pictures differ.
         """
-        every = _listed(pictures, "pictures")
-        texts = [questions] * len(every) if isinstance(questions, str) else _listed(questions, "questions")
+        every = list(_several(pictures, "pictures"))
+        texts = (
+            [questions] * len(every) if isinstance(questions, str) else list(_several(questions, "questions"))
+        )
         if len(texts) != len(every):
             raise ValueError(f"{len(every)} pictures and {len(texts)} questions: give a question each")
         for text in texts:
@@ -634,6 +636,11 @@ class Selector:
         if surest is not None:
             step, coupling = surest
             cues[step] = cues[step]._replace(guided=coupling)
+        if times is not None and len(times) != len(changes):
+            raise ValueError(
+                f"times are of {len(times)} steps and the clip has {len(changes)}: give the seconds of each "
+                "frame, or None"
+            )
         event_logits = torch.stack(shows) if shows else None
         return cues, Changes.joined(changes).at(question, times, event_logits)
 
@@ -683,17 +690,30 @@ def _stored_size(image: Image) -> tuple[int, int]:
 def _step_times(
     frames: Iterable[ImageSource], times: Iterable[float] | None, frames_per_step: int
 ) -> Sequence[float] | None:
+    if type(frames_per_step) is not int or frames_per_step < 1:
+        raise ValueError(
+            f"frames_per_step {frames_per_step!r:.40} is no count: use a whole number, 1 or more"
+        )
     if times is None:
         times = getattr(frames, "times", None)
     elif isinstance(times, str | bytes) or not isinstance(times, Iterable):
         raise ValueError(f"times {times!r:.40} is {kind_of(times)}: give the seconds of each frame, or None")
-    return None if times is None else list(times)[::frames_per_step]
+    if times is None:
+        return None
+    listed = list(times)
+    try:
+        seconds = [float(time) for time in listed]
+    except (TypeError, ValueError):
+        seconds = [math.nan]
+    if not all(map(math.isfinite, seconds)):
+        raise ValueError(f"times {listed!r:.40} are not all numbers: give the seconds of each frame, or None")
+    return seconds[::frames_per_step]
 
 
 def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Iterator[Tensor]:
     """Yield a picture [1, 3, h, w] per step: the frame that differs most from the step before."""
     before: Tensor | None = None
-    rest = iter(frames)
+    rest = iter(_several(frames, "the clip's frames"))
     while group := [image_pixels(frame) for frame in islice(rest, frames_per_step)]:
         first = group[0] if before is None else before
         for picture in group:
@@ -713,12 +733,12 @@ def _kept_bytes(record: LookedAt) -> int:
     return (0 if record.view is None else record.view.nbytes) + sum(one.nbytes for one in maps)
 
 
-def _listed(values: object, what: str) -> list[Any]:
-    """Return an iterable's values; raise ValueError for a path, file or mapping, whose parts are others."""
+def _several(values: object, what: str) -> Iterable[Any]:
+    """Return an iterable itself; raise ValueError for a path, file or mapping, whose parts are others."""
     single = isinstance(values, str | bytes | Mapping) or hasattr(values, "read")
     if single or not isinstance(values, Iterable):
         raise ValueError(f"{what} are {kind_of(values)}: give a list of them")
-    return list(values)
+    return values
 
 
 def _together(images: Mapping[bytes, Image]) -> Iterator[dict[bytes, Image]]:

@@ -184,7 +184,7 @@ class TestBoxes:
     def test_they_stand_in_the_order_of_keep(self):
         assert record().boxes((80, 40)).tolist() == [[20, 0, 40, 20], [0, 20, 20, 40], [60, 20, 80, 40]]
 
-    @each("size", [(0, 4), (4,), (4.0, 2.0), (4, -2)])
+    @each("size", [(0, 4), (4,), (4.0, 2.0), (4, -2), None, 4])
     def test_a_size_that_is_none_is_refused(self, size):
         with pytest.raises(ValueError, match=r"give picture\.size"):
             record().boxes(size)

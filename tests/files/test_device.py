@@ -60,3 +60,7 @@ class TestDtype:
     def test_unknown_names(self, name: str) -> None:
         with pytest.raises(ValueError, match=f"dtype '{name}' is unknown: use auto, float32, bfloat16"):
             resolve_dtype(name)
+
+    def test_whole_numbers_hold_no_weights(self) -> None:
+        with pytest.raises(ValueError, match=r"dtype torch\.int8 is unknown: use auto, float32, bfloat16"):
+            resolve_dtype(torch.int8)

@@ -272,6 +272,7 @@ class TestFileObjects:
                 assert source.tell() == 5
         assert same(open_image(bytearray(data)), corners())
         assert same(open_image(memoryview(data)), corners())
+        assert same(open_image(memoryview(data[::-1])[::-1]), corners()), "a view that isn't contiguous"
 
     def test_what_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "a.png"

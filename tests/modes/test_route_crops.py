@@ -114,7 +114,7 @@ class TestPrepare:
         [
             ({"pictures": [LARGE]}, "1 pictures are passed, and the prompt has 3 images"),
             ({"pictures": [WIDE, LARGE, SMALL]}, "picture 0 does not show"),
-            ({"pictures": LARGE}, "pictures is a Image: pass a list of images"),
+            ({"pictures": LARGE}, "pictures is an Image: pass a list of images"),
             ({"pictures": ["nowhere.png"] * 3}, "nowhere.png"),
             ({"pictures": PICTURES, "budget": 0}, "budget 0"),
             (

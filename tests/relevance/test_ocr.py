@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
+from transformers.utils import logging as transformers_logging
 
 from arr_coc.choose.boxes import box_cells
 from arr_coc.files.pixels import image_pixels
@@ -298,6 +299,20 @@ def test_sentence_vectors_are_of_the_package(tmp_path: Path, monkeypatch: pytest
     assert torch.allclose(encode(texts[:1])[0], rows[0], atol=1e-5), "whatever is encoded beside it"
     folder = next(tmp_path.rglob("config.json")).parent
     assert torch.allclose(load_sentences(str(folder))(texts), rows, atol=1e-5)
+
+
+@needs_sentences
+@pytest.mark.parametrize("shown", [True, False])
+def test_sentence_vectors_load_without_a_progress_bar(shown: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    before = transformers_logging.is_progress_bar_enabled()
+    try:
+        (transformers_logging.enable_progress_bar if shown else transformers_logging.disable_progress_bar)()
+        load_sentences.cache_clear()
+        load_sentences()
+        assert transformers_logging.is_progress_bar_enabled() is shown
+    finally:
+        (transformers_logging.enable_progress_bar if before else transformers_logging.disable_progress_bar)()
+    assert capfd.readouterr().err == ""
 
 
 needs_all = pytest.mark.skipif(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -64,6 +65,37 @@ def test_pictures_of_another_size_are_refused(selector: Selector) -> None:
 def test_no_picture_is_refused(selector: Selector) -> None:
     with pytest.raises(ValueError, match="no pictures"):
         selector.decide_clip([], "What?")
+
+
+@pytest.mark.parametrize("frames", [frame(), None, "clip.mp4"])
+def test_what_is_no_clip_is_refused(selector: Selector, frames: Any) -> None:
+    with pytest.raises(ValueError, match=r"the clip's frames are .*: give a list of them"):
+        selector.decide_clip(frames, "What?")
+
+
+@pytest.mark.parametrize("choose", [Selector.decide_clip, ClipSelector])
+@pytest.mark.parametrize("count", [0, -1, 2.0, None, True])
+def test_a_step_holds_a_whole_number_of_frames(selector: Selector, choose: Any, count: Any) -> None:
+    question = {"question": "What?"} if choose is Selector.decide_clip else {}
+    with pytest.raises(ValueError, match=r"frames_per_step .* is no count: use a whole number, 1 or more"):
+        choose(selector, [frame()] * 4, **question, frames_per_step=count)
+
+
+@pytest.mark.parametrize(
+    ("times", "problem"),
+    [
+        (["a"] * 4, "are not all numbers"),
+        ([None] * 4, "are not all numbers"),
+        ([math.nan] * 4, "are not all numbers"),
+        ([], "are of 0 steps and the clip has 2"),
+        (range(90), "are of 45 steps and the clip has 2"),
+    ],
+    ids=str,
+)
+def test_times_are_the_seconds_of_each_frame(selector: Selector, times: Any, problem: str) -> None:
+    frames = [frame((10, 10, "Berlin"))] * 2 + [frame((10, 130, "Total 42"))] * 2
+    with pytest.raises(ValueError, match=f"times .*{problem}.*: give the seconds of each frame, or None"):
+        selector.decide_clip(frames, "What happens after 40 seconds?", times=times)
 
 
 def held(selector: Selector, frames: Any, question: str, budget: float, grid: tuple[int, int]) -> Any:

@@ -175,7 +175,11 @@ class Allocation:
         if isinstance(size, Image):
             turn, stored = orientation_of(size), size.size
             return _as_stored(self.boxes(stored if turn < 5 else stored[::-1]), turn, stored)
-        if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
+        if (
+            not isinstance(size, Sequence)
+            or len(size) != 2
+            or not all(isinstance(side, int) and side > 0 for side in size)
+        ):
             raise ValueError(f"size {size!r} is not the width and height of a picture: give picture.size")
         if is_transposed(self.grid, size):
             raise ValueError(

@@ -41,7 +41,7 @@ def resolve_device(name: str | torch.device | None = "auto") -> torch.device:
 
 def resolve_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
     """Return a dtype by its name; None (as saved) for "auto" and None; ValueError if not in `DTYPES`."""
-    if name is None or name == "auto" or isinstance(name, torch.dtype):
+    if name is None or name == "auto" or (isinstance(name, torch.dtype) and name.is_floating_point):
         return name if isinstance(name, torch.dtype) else None
     if name not in DTYPES:
         raise ValueError(f"dtype {name!r} is unknown: use auto, {', '.join(DTYPES)}")

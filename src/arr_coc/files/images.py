@@ -90,6 +90,7 @@ def open_image(source: ImageSource, most: int = MAX_PIXELS) -> Image.Image:
     if isinstance(source, np.ndarray):
         return _upright_rgb(_array_picture(source), "image array", most)
     if isinstance(source, bytes | bytearray | memoryview):
+        source = bytes(source)  # a view may skip some, as data[::2] does
         return _decode(io.BytesIO(source), "image bytes", most, empty=not len(source))
     if isinstance(source, str | os.PathLike):
         return _open_path(os.fsdecode(source), most)

