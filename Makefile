@@ -20,7 +20,7 @@
 #   make test-gateways LiteLLM's proxy and Open WebUI's functions in front of arr-coc's, in environments of their own,
 #                .venv-litellm and .venv-open-webui (6 GB)
 #   make test-all      test, test-slow, test-oldest, test-mlx, test-lmms, test-scale, test-transformers of RELEASES and
-#                test-vllm of VLLM_RELEASES, one by one (.ci/run runs the first two alone)
+#                test-vllm of VLLM_RELEASES, one by one (.ci/run runs the first two and test-mlx)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
 #   make house   sizes, circles of imports, names and the routes of a question, measured; writes the table of docs/architecture.md
