@@ -83,6 +83,9 @@ class StandIn:
         self.targets: list[bytes] = []
         self.aborted = threading.Event()
         self.most_pictures = 99  # of a request
+        self.failures: list[
+            str
+        ] = []  # what it answers with status 500 to requests of several pictures, in turn
         self.go_on = threading.Event()  # between the first and the second part of a stream
         routes = [
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
@@ -111,6 +114,8 @@ class StandIn:
         """What a server says that takes fewer pictures: vLLM, and Ollama of some models."""
         count = json.dumps(body).count('"image_url": {') + len(json.dumps(body).split('"images": ["')) - 1
         count += sum(len(turn.get("images") or ()) for turn in body["messages"] if isinstance(turn, dict)) > 1
+        if count > 1 and self.failures:
+            return JSONResponse({"error": self.failures.pop(0)}, 500)
         if count <= self.most_pictures:
             return None
         reason = f"At most {self.most_pictures} image(s) may be provided in one prompt."

@@ -529,6 +529,24 @@ class TestOnePicture:
         assert len(CLIENT.get(address + "/arr_coc/requests.json").json()["requests"]) == 3
         assert proxy._held.nbytes == 0
 
+    @pytest.mark.parametrize(
+        ("failure", "next_time"),
+        [
+            ("image worker 3 was restarted", 2),
+            ("this model only supports one image while more than one image requested", 1),
+        ],
+    )
+    def test_a_failure_of_the_moment(
+        self, start: Start, screenshot: str, failure: str, next_time: int
+    ) -> None:
+        """It is asked again as well; only one that names a number is remembered."""
+        address, stand_in, _ = start()
+        stand_in.failures = [failure]
+        for parts in (1, next_time):
+            assert ask(address, chat_body(screenshot, "What is red?")).status_code == 200
+            assert len(pictures_of(stand_in.last())) == parts
+        stand_in.failures.clear()
+
     def test_other_refusals_pass_as_they_are(self, start: Start, screenshot: str) -> None:
         address, stand_in, proxy = start()
         stand_in.most_pictures = 0  # not even one

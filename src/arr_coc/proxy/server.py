@@ -63,6 +63,8 @@ ONE_EACH = "strip"  # the layout of one picture in place of each
 REFUSALS = (400, 413, 415, 422, 500)  # statuses with which servers refuse more pictures than they take
 MAX_REFUSAL = 2**16  # bytes of a refusal that are looked into
 ABOUT_PICTURES = re.compile(r"image|picture|vision|multi-?modal", re.IGNORECASE)
+# A server that fails says so once; one that takes no more than one picture names a number.
+ABOUT_NUMBER = re.compile(r"\b(one|1|single|multiple|several|most|more|only|many|limit)\b", re.IGNORECASE)
 MAX_MODELS = 1000  # that are known to take one picture each
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-f:.]+", re.ASCII | re.IGNORECASE)
 MARKS = (b"image", b"\\u")  # of a body with pictures, the second where letters may be escaped
@@ -474,12 +476,15 @@ class Proxy:
             chunks = response.aiter_raw()
             if one_each is not None and body.spare:
                 begun = await _refused(response, chunks)
-                if _is_about_pictures(response, begun):
+                text = _text_of(response, begun)
+                if ABOUT_PICTURES.search(text):
+                    lasting = response.is_client_error or bool(ABOUT_NUMBER.search(text))
                     await response.aclose()
                     record, begun = await one_each(), b""
                     response = await self._asked(scope, body)
                     chunks = response.aiter_raw()
-                    if response.is_success and record is not None and len(self._alone) < MAX_MODELS:
+                    known = lasting and response.is_success and record is not None
+                    if known and len(self._alone) < MAX_MODELS:
                         self._alone[record.model] = None
                 body.spare = b""
                 body.resize(0)
@@ -600,13 +605,12 @@ async def _refused(response: httpx.Response, chunks: AsyncIterator[bytes]) -> by
     return begun
 
 
-def _is_about_pictures(response: httpx.Response, begun: bytes) -> bool:
-    """Return whether a refusal speaks of pictures."""
+def _text_of(response: httpx.Response, begun: bytes) -> str:
+    """Return the text of a refusal's beginning; "" if that can't be read."""
     try:
-        text = httpx.Response(response.status_code, headers=response.headers, content=begun).text
+        return httpx.Response(response.status_code, headers=response.headers, content=begun).text
     except httpx.DecodingError:  # compressed, and cut off
-        return False
-    return ABOUT_PICTURES.search(text) is not None
+        return ""
 
 
 async def _unless_gone(receive: Receive, asking: Any) -> httpx.Response:
