@@ -130,10 +130,12 @@ def _of_lines(page: PrintedPage, scores: NDArray[np.float64]) -> Iterator[PageUn
     """Yield a unit around each of the most relevant lines, and the line alone."""
     row_of = {i: row for row in page.rows for i in row}
     controls = {control.line: control for control in page.controls}
-    asked = {i for i, head in enumerate(page.headers) if head >= 0 and scores[head] >= ASKED * scores.max()}
+    under_heads = {
+        i for i, head in enumerate(page.headers) if head >= 0 and scores[head] >= ASKED * scores.max()
+    }
     for seed in np.argsort(-scores, kind="stable")[:MAX_SEEDS].tolist():
         least = ROW_MATE * scores[seed]
-        mates = [i for i in row_of[seed] if i == seed or i in asked or scores[i] >= least]
+        mates = [i for i in row_of[seed] if i == seed or i in under_heads or scores[i] >= least]
         lines = {*mates, *_stacked(page.boxes, scores, seed)}
         ordered = sorted(lines, key=lambda i: (page.lines[i][1], page.lines[i][0]))
         named = [controls[i] for i in ordered if i in controls]

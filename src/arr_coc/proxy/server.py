@@ -483,8 +483,8 @@ class Proxy:
                     record, begun = await one_each(), b""
                     response = await self._asked(scope, body)
                     chunks = response.aiter_raw()
-                    known = lasting and response.is_success and record is not None
-                    if known and len(self._alone) < MAX_MODELS:
+                    one_picture = lasting and response.is_success and record is not None
+                    if one_picture and len(self._alone) < MAX_MODELS:
                         self._alone[record.model] = None
                 body.spare = b""
                 body.resize(0)
