@@ -735,7 +735,7 @@ def _kept_bytes(record: LookedAt) -> int:
 
 def _several(values: object, what: str) -> Iterable[Any]:
     """Return an iterable itself; raise ValueError for a path, file or mapping, whose parts are others."""
-    single = isinstance(values, str | bytes | Mapping) or hasattr(values, "read")
+    single = isinstance(values, str | bytes | Mapping) or hasattr(values, "readline")
     if single or not isinstance(values, Iterable):
         raise ValueError(f"{what} are {kind_of(values)}: give a list of them")
     return values
