@@ -93,17 +93,15 @@ def channels_text() -> str:
 
 def through_text() -> str:
     """What answers teach the bundled allocator through the prompt of one mode or the other."""
-    runs = read("taught-through")
-    scores = {
-        name: {way: percent(row["score"]) for way, row in run["methods"].items()}
-        for name, run in runs.items()
-    }
-    start = scores["bundled"]
+    runs = [read("through-bundled"), read("through-prune"), read("through-saccade")]
+    start, by_prune, by_saccade = (
+        {way: percent(row["score"]) for way, row in run["methods"].items()} for run in runs
+    )
     return (
-        f"Taught on by answers alone, 100 steps on pages of 1,024 cells, the bundled allocator answers {scores['through-saccade']['arr-coc saccade']} "
-        f"in `saccade` where they were read through `saccade`'s prompt, {scores['through-prune']['arr-coc saccade']} where through `prune`'s, and "
-        f"{start['arr-coc saccade']} before; at 64 cells in `prune` {scores['through-saccade']['arr-coc@64']}, {scores['through-prune']['arr-coc@64']} "
-        f"and {start['arr-coc@64']} ({runs['bundled']['questions']} questions, `runs/results/taught-through.json`): answers have nothing left to teach it."
+        f"Taught on by answers alone, 100 steps on pages of 1,024 cells, the bundled allocator answers {by_saccade['arr-coc saccade']} "
+        f"in `saccade` where they were read through `saccade`'s prompt, {by_prune['arr-coc saccade']} where through `prune`'s, and "
+        f"{start['arr-coc saccade']} before; at 64 cells in `prune` {by_saccade['arr-coc@64']}, {by_prune['arr-coc@64']} "
+        f"and {start['arr-coc@64']} ({runs[0]['questions']} questions each, `runs/results/through-*.json`): answers have nothing left to teach it."
     )
 
 

@@ -90,10 +90,12 @@ measure ablation $rows --methods "$methods" --budgets 64,auto --questions 400 --
 teach full40 relevance $short layer.channels=full40
 measure channels --allocator "13=$out/ablation/all" --allocator "40=$out/full40" --methods "full,oracle,arr-coc:13,arr-coc:40" \
     --budgets 64,273 --questions 200 --per-image 8 --timed 0
-#    The bundled allocator taught on by answers that are read in one mode or the other (runs/results/taught-through.json joins the three).
-for mode in prune saccade; do
-    teach "through-$mode" answers mode=$mode steps=100 sizes=1024 questions=6 relevance=0 compress=0 budgets=64,273
-    measure "through-$mode" --allocator "$out/through-$mode" --methods "arr-coc saccade,arr-coc" --budgets 64 --questions 160 --per-image 8 --timed 0
+#    The bundled allocator taught on by answers that are read in one mode or the other.
+for mode in bundled prune saccade; do
+    allocator=$out/through-$mode
+    [ "$mode" = bundled ] && allocator=src/arr_coc/bundled/allocator ||
+        teach "through-$mode" answers mode=$mode steps=100 sizes=1024 questions=6 relevance=0 compress=0 budgets=64,273
+    measure "through-$mode" --allocator "$allocator" --methods "arr-coc saccade,arr-coc" --budgets 64 --questions 160 --per-image 8 --timed 0
 done
 
 # 5. Ours, nulls, rivals and the oracle, side by side: all of them choose after the encoder.

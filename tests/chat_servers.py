@@ -83,9 +83,7 @@ class StandIn:
         self.targets: list[bytes] = []
         self.aborted = threading.Event()
         self.most_pictures = 99  # of a request
-        self.failures: list[
-            str
-        ] = []  # what it answers with status 500 to requests of several pictures, in turn
+        self.failures: list[str] = []  # of requests of several pictures, in turn, with status 500
         self.go_on = threading.Event()  # between the first and the second part of a stream
         routes = [
             Route("/v1/chat/completions", self.chat, methods=["POST"]),

@@ -130,9 +130,8 @@ def _of_lines(page: PrintedPage, scores: NDArray[np.float64]) -> Iterator[PageUn
     """Yield a unit around each of the most relevant lines, and the line alone."""
     row_of = {i: row for row in page.rows for i in row}
     controls = {control.line: control for control in page.controls}
-    under_heads = {
-        i for i, head in enumerate(page.headers) if head >= 0 and scores[head] >= ASKED * scores.max()
-    }
+    likely = scores >= ASKED * scores.max(initial=0.0)
+    under_heads = {i for i, head in enumerate(page.headers) if head >= 0 and likely[head]}
     for seed in np.argsort(-scores, kind="stable")[:MAX_SEEDS].tolist():
         least = ROW_MATE * scores[seed]
         mates = [i for i in row_of[seed] if i == seed or i in under_heads or scores[i] >= least]

@@ -74,14 +74,15 @@ class Fitter:
         self._verdicts: LRUCache[bytes, Verdict] = LRUCache(MAX_VERDICTS)
         self._lock = threading.Lock()
 
-    def fitted(self, api: Api, body: Any, limits: Limits, came: Any = None) -> tuple[Any, Counter[str]]:
+    def fitted(self, api: Api, body: Any, limits: Limits, original: Any = None) -> tuple[Any, Counter[str]]:
         """Return a body whose pictures are within limits, and how many became what.
 
         What isn't changed is the same object. The names of what became of a picture are keys of CHANGES.
-        `came` is the body before its pictures were packed, by which they are counted; None: none were.
+        `original` is the body as the client sent it, if pictures of it were packed (None: `body` is that);
+        what is written about a picture names it by its number there.
         """
         held = held_pictures(api, body)
-        names = _names(body, held, body if came is None else came, api)
+        names = _names(body, held, body if original is None else original, api)
         becomes: list[list[Any]] = []  # of each picture: what stands in its place
         letters: list[int | None] = []  # of base64 that each picture takes; None for one that isn't sent
         counts: Counter[str] = Counter()
@@ -355,10 +356,10 @@ def _mark(
             _put(tree, (*path, name), [text])
 
 
-def _names(body: Any, held: Sequence[HeldPicture], came: Any, api: Api) -> list[str]:
-    """Return what lines call the pictures of a body: by their numbers among those that came."""
-    first = held if came is body else held_pictures(api, came)
-    numbers = {id(_at(came, one.path)): number for number, one in enumerate(first, 1)}
+def _names(body: Any, held: Sequence[HeldPicture], original: Any, api: Api) -> list[str]:
+    """Return what lines call the pictures of a body: by their numbers in the body that the client sent."""
+    first = held if original is body else held_pictures(api, original)
+    numbers = {id(_at(original, one.path)): number for number, one in enumerate(first, 1)}
     parts = (id(_at(body, one.path)) for one in held)
     return [f"picture {numbers[part]}" if part in numbers else "a part of a picture" for part in parts]
 

@@ -502,6 +502,7 @@ class PromptAssembly(ABC):
         inputs: Mapping[str, Any],
         features: VisualFeatures,
         keep: Sequence[Tensor],
+        gestalt: VisualFeatures | None = None,
         *,
         use_cache: bool = True,
     ) -> Compacted:
@@ -509,7 +510,7 @@ class PromptAssembly(ABC):
         indices = features.tokens_to_keep(keep)
         whole = [len(index) for index in indices] == features.counts
         fine = features if whole else features.select(indices)  # no copy where nothing is dropped
-        return self.assemble(inputs, features.layout, keep, fine, None, use_cache=use_cache)
+        return self.assemble(inputs, features.layout, keep, fine, gestalt, use_cache=use_cache)
 
     def assemble(
         self,

@@ -58,13 +58,18 @@ IGNORED = -100  # label of columns outside an answer
 
 
 def answer_costs(
-    adapter: FamilyAdapter, inputs: Mapping[str, Any], features: VisualFeatures, keep: Sequence[Tensor]
+    adapter: FamilyAdapter,
+    inputs: Mapping[str, Any],
+    features: VisualFeatures,
+    keep: Sequence[Tensor],
+    gestalt: VisualFeatures | None = None,
 ) -> Tensor:
     """Mean cross-entropy [B] of each row's answer, in nats per token, from kept cells [K] of one image a row.
 
-    `inputs` are of `Session.batch` with answers; a gradient may come back through the features.
+    `inputs` are of `Session.batch` with answers, `gestalt` is a coarse view before the kept cells; a gradient
+    may come back through the features.
     """
-    return compacted_costs(adapter, adapter.compact(inputs, features, keep, use_cache=False))
+    return compacted_costs(adapter, adapter.compact(inputs, features, keep, gestalt, use_cache=False))
 
 
 def compacted_costs(adapter: FamilyAdapter, compacted: Compacted) -> Tensor:

@@ -32,7 +32,7 @@ from arr_coc.modes.route import SACCADE_TOKENS
 from arr_coc.modes.scoring import question_embeddings
 from arr_coc.relevance.deciding import LookedAt
 from arr_coc.seam import VisualFeatures
-from arr_coc.seam.batching import answer_costs, compacted_costs
+from arr_coc.seam.batching import answer_costs
 from arr_coc.seam.gestalt import CELLS, coarse_features
 from arr_coc.seam.lora import OWN
 from arr_coc.session import Session, VisualSource
@@ -303,13 +303,9 @@ class Learner(TrainableModule):
         coarse: VisualFeatures | None,
     ) -> Tensor:
         gated = features if choice.gates is None else features.scale(list(choice.gates))
-        adapter, keep = self.model.adapter_for(self.recipe.mode), list(choice.keep)
+        adapter = self.model.adapter_for(self.recipe.mode)
         with recomputed(adapter.model, self.recipe.checkpointing):
-            if coarse is None:
-                return answer_costs(adapter, inputs, gated, keep)
-            fine = gated.select(gated.tokens_to_keep(keep))
-            compacted = adapter.assemble(inputs, gated.layout, keep, fine, coarse, use_cache=False)
-            return compacted_costs(adapter, compacted)
+            return answer_costs(adapter, inputs, gated, list(choice.keep), coarse)
 
     def _answers(self, session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str] | None:
         if isinstance(self.recipe, RelevanceRecipe) and self.recipe.target in (*MARKS, "layer"):
