@@ -335,19 +335,18 @@ class Selector:
         )
         if len(texts) != len(every):
             raise ValueError(f"{len(every)} pictures and {len(texts)} questions: give a question each")
-        for text in texts:
-            check_question(text)
+        _made_each(check_question, texts, "questions")
         if coverage is not None:
             budget = coverage_budget(budget, coverage)
         allowed = DEFAULT_BUDGET if budget is None else parse_budget(budget)
         share = coverage_share(allowed)
         if self.trained is not None and share is None:
-            return [self(*pair, allowed) for pair in zip(every, texts, strict=True)]
+            return _made_each(lambda one: self(*one, allowed), [*zip(every, texts, strict=True)], "pictures")
         if not texts:
             return []
         own = self if share is None else self.guided
         rule = None if share is None else coverage_rule(self.source, share)
-        cues = own._cues_of(every, texts)
+        cues = own._cues_of(_made_each(self.known, every, "pictures"), texts)
         grids = [(1, one.texture.shape[-2], one.texture.shape[-1]) for one in cues]
         budgets = [budget_of(allowed, None, math.prod(grid)) for grid in grids]
         return decide(own.layer, cues, grids, budgets, (), rule).allocations
@@ -739,6 +738,17 @@ def _several(values: object, what: str) -> Iterable[Any]:
     if single or not isinstance(values, Iterable):
         raise ValueError(f"{what} are {kind_of(values)}: give a list of them")
     return values
+
+
+def _made_each(make: Callable[[Any], Any], values: Sequence[Any], what: str) -> list[Any]:
+    """Return what a function makes of each value; its ValueError says of which of several."""
+    made = []
+    for number, value in enumerate(values):
+        try:
+            made.append(make(value))
+        except ValueError as error:
+            raise ValueError(f"{what}[{number}]: {error}" if len(values) > 1 else str(error)) from error
+    return made
 
 
 def _together(images: Mapping[bytes, Image]) -> Iterator[dict[bytes, Image]]:

@@ -184,8 +184,11 @@ def test_many_knows_pictures_of_before_and_refuses_what_does_not_fit() -> None:
     assert own.many([], []) == []
     with pytest.raises(ValueError, match="2 pictures and 1 questions"):
         own.many([picture(), picture()], [SHORT])
-    with pytest.raises(ValueError, match="question"):
-        own.many([picture()], [" "])
+    with pytest.raises(ValueError, match=r"questions\[1\]: the question is empty"):
+        own.many([picture(), picture()], [SHORT, " "])
+    for one in (own, Selector.from_pretrained("bundled")):
+        with pytest.raises(ValueError, match=r"pictures\[1\]: image bytes is not an image"):
+            one.many([picture(), b"none", picture()], SHORT, budget=8)
 
 
 def test_a_selector_looks_where_it_is_told_to() -> None:
