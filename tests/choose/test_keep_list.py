@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as draw
+from PIL import ExifTags, Image
 
 from arr_coc.choose import keep_list
 from arr_coc.choose.keep_list import MAX_FILE_BYTES, KeepList
@@ -83,6 +84,21 @@ def test_the_digest_is_the_one_of_the_page() -> None:
     assert one.digest == f"blake2b-128:{hashlib.blake2b(content, digest_size=16).hexdigest()}"
 
 
+def test_any_form_of_a_picture_is_the_same_picture(tmp_path: Path) -> None:
+    """A file on its side and one with transparency, as they are opened elsewhere, have the upright pixels."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    IMAGE.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    upright = KeepList.of(record(3, 4, 3), "What?", IMAGE)
+    with Image.open(tmp_path / "turned.png") as turned:
+        assert turned.size == IMAGE.size[::-1]
+        for form in (tmp_path / "turned.png", turned, IMAGE.convert("RGBA")):
+            assert KeepList.of(record(3, 4, 3), "What?", form) == upright
+            assert upright.is_of(form) is True
+    with pytest.raises(ValueError, match=r"none\.png' does not exist"):
+        upright.is_of(tmp_path / "none.png")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -112,7 +128,7 @@ def test_the_digest_is_the_one_of_the_page() -> None:
         ({"digest": "md5:0"}, "'digest'"),
         ({"model_type": "../x"}, "'model_type'"),
         ({"arr_coc": ""}, "'arr_coc'"),
-        ({"order": [1]}, "'order'"),
+        ({"order": [1]}, "'order' is .1.: it is unknown"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

@@ -16,6 +16,7 @@ class Line(BaseModel):
     id: str = Field(min_length=1)
     score: dict[str, float] = {}
     kind: Literal["a", "b"] = "a"
+    box: tuple[int, int] = (0, 0)
 
 
 def test_what_is_right_is_read() -> None:
@@ -33,6 +34,7 @@ def test_what_is_right_is_read() -> None:
             {"id": "1", "score": {"x": "1"}},
             "a.jsonl, line 3: 'score'['x'] is '1': it should be a valid number",
         ),
+        ({"id": "1", "box": 3}, "a.jsonl, line 3: 'box' is 3: it should be a valid list"),
         ({"id": "1", "kind": "c"}, "a.jsonl, line 3: 'kind' is 'c': it should be 'a' or 'b'"),
         (
             {"id": 1, "score": 2},  # the first of several

@@ -175,6 +175,12 @@ class TestTranscription:
             ValueError, match=rf"of a grid of \[{', '.join(map(str, grid))}\] .T, H, W., and the"
         ):
             session.plan("What?", mode="prune", cells=turned)
+        finer = replace(one, grid=(1, 40, 40), keep=tuple(range(1600)))  # as of a model with smaller cells
+        with pytest.raises(ValueError, match=r"the keep list is of a grid of \[1, 40, 40\]"):
+            session.plan("What?", mode="prune", cells=finer)
+        with pytest.raises(ValueError, match=r"are not of an image of 45: name 0 to 44") as error:
+            session.plan("What?", mode="prune", cells=range(1600))
+        assert len(str(error.value)) < 200
 
     def test_a_family_whose_cells_have_no_names_yet(self) -> None:
         session = build("llava_next", kind="guide").session(IMAGE)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from arr_coc.choose.allocation import Allocation, Grid
 from arr_coc.files.atomic import write_atomic
-from arr_coc.files.images import picture_digest
+from arr_coc.files.images import ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path
 from arr_coc.files.question import check_question
 from arr_coc.files.validation import parse_json, short, validated
@@ -79,27 +79,26 @@ class KeepList:
         cls,
         allocation: Allocation,
         question: str,
-        picture: Image | None = None,
+        picture: ImageSource | None = None,
         model_type: str | None = None,
     ) -> KeepList:
         """Return the list of an allocation, of a model's answer or of a `Selector`.
 
-        `picture` is the upright picture as `open_image` returns it; None where there is none, as for a clip.
+        `picture` is whatever `open_image` takes; None where there is none, as for a clip.
         """
+        upright = None if picture is None else open_image(picture)
         return cls(
             grid=(allocation.grid[0], allocation.grid[1], allocation.grid[2]),
             keep=tuple(allocation.keep.tolist()),
             question=question,
             model_type=model_type,
-            size=None if picture is None else picture.size,
-            digest=None if picture is None else _digest(picture),
+            size=None if upright is None else upright.size,
+            digest=None if upright is None else _digest(upright),
         )
 
-    def is_of(self, picture: Image) -> bool | None:
-        """Return whether an upright picture has the very pixels of this list's; None without a digest."""
-        if self.digest is None:
-            return None
-        return self.digest == _digest(picture)
+    def is_of(self, picture: ImageSource) -> bool | None:
+        """Return whether a picture, upright, has the very pixels of this list's; None without a digest."""
+        return None if self.digest is None else self.digest == _digest(open_image(picture))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as they stand in a file."""

@@ -94,11 +94,13 @@ def validated(model: type[M], value: Any, where: str) -> M:
     text, reason = short(first["input"]), first["msg"]
     if first["type"] == "missing":
         raise ValueError(f"{where}: {field} is missing" + (f" in {text}" if deeper else ": add it"))
+    if first["type"] == "extra_forbidden":
+        reason = "it is unknown: leave it out"
     if first["type"] == "model_type":  # pydantic's message names the Python class
         reason = "it should be an object"
     reason = re.sub(
         "^(Input|String|List|Dictionary|Tuple) should", "it should", reason.removeprefix("Value error, ")
-    )
+    ).replace("a valid tuple", "a valid list")  # as JSON calls it
     if not first["loc"]:
         raise ValueError(f"{where}: {reason}")
     raise ValueError(f"{where}: {field} is {text}: {reason}")

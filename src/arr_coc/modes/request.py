@@ -28,6 +28,7 @@ from arr_coc.choose.keep_list import KeepList
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.files.question import kind_of
+from arr_coc.files.validation import short
 from arr_coc.guide.trust import is_transcription
 from arr_coc.modes.call import Call, Chooser, EncodedImages
 from arr_coc.modes.magnify import parse_magnify
@@ -315,14 +316,13 @@ def check_cells(adapter: FamilyAdapter, call: Call) -> None:
     sizes = [len(cells) for cells in layout.cells]
     if len(sizes) != len(call.keep):
         raise ValueError(f"cells of {len(call.keep)} images are named, and the prompt has {len(sizes)}")
-    for cells, size in zip(call.keep, sizes, strict=True):
-        if not len(cells) or int(cells.min()) < 0 or int(cells.max()) >= size:
-            raise ValueError(
-                f"cells {cells.tolist()} are not of an image of {size}; name some of 0 to {size - 1}"
-            )
     for named, grid in zip(call.keep_grids, layout.grids, strict=False):  # no grids where none is known
         if named is not None and named != tuple(grid):
             raise ValueError(
                 f"the keep list is of a grid of {list(named)} (T, H, W), and the image has {list(grid)} in "
                 "this model: make the list with `arr-coc look --keep --model`, of this model and picture"
             )
+    for cells, size in zip(call.keep, sizes, strict=True):
+        outside = cells[(cells < 0) | (cells >= size)].tolist()
+        if outside or not len(cells):
+            raise ValueError(f"cells {short(outside)} are not of an image of {size}: name 0 to {size - 1}")
