@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc_lab.cli.report import fitted
+from arr_coc_lab.cli.report import LEGEND, fitted
 from arr_coc_lab.data.folder import data_spec
 from arr_coc_lab.results.files import read_results, write_results
 from arr_coc_lab.results.summary import read_summary
@@ -97,7 +97,22 @@ def test_a_narrow_terminal_loses_no_figure(columns: str, width: int) -> None:
         block = " ".join(narrow.splitlines()[start:]).split("  **")[0]
         for figure in figures.findall(" ".join(cells)):
             assert figure in block
-    assert fitted(text, 10_000) == text
+
+
+@each("columns", COLUMNS)
+def test_a_table_that_fits_is_aligned_whatever_stands_below(columns: str) -> None:
+    """Before, a long line of the legend broke every table up."""
+    text = f"{table(read_summary(REAL), columns)}\n\n{LEGEND}"
+    wide = fitted(text, 185)  # of LEGEND 196
+    first, *_ = wide.split("\n\n")
+    assert len(set(map(len, first.splitlines()))) == 1
+    assert _bare(first) == _bare(text.split("\n\n")[0])
+    assert max(map(len, wide.splitlines())) <= 185
+
+
+def _bare(table: str) -> str:
+    """Return a table without its spaces, and with short rules."""
+    return re.sub("-{2,}", "--", table.replace(" ", ""))
 
 
 def test_near_names(capsys: Capture) -> None:
@@ -250,12 +265,21 @@ def test_eval_takes_the_folder_that_adapt_takes_and_refuses_others_before_it_loa
     lines = tmp_path / "questions.jsonl"
     lines.write_text('{"image": "a.png", "question": "What?"}\n')
     for data, reason in (
-        (str(tmp_path), "has no answers to score"),
+        (
+            str(tmp_path),
+            "line 1: 'answer' is missing: add it, or use the model's own answers (--own",
+        ),
+        (f"folder:{tmp_path}", "has no answers to score"),
         (str(tmp_path / "none"), "is not there: give a folder of images with questions.jsonl"),
         ("textvqua:mine", "did you mean 'textvqa'"),
     ):
         code, _, err = run(capsys, "eval", "--data", data)
         assert (code, err.count("\n")) == (2, 1), err
         assert reason in err
-    lines.write_text('{"image": "a.png", "question": "What?", "answer": "a"}\n')
+    good = '{"image": "a.png", "question": "What?", "answer": "a"}\n'
+    lines.write_text(good + good.replace("}", ', "answers": ["a"]}'))
+    code, _, err = run(capsys, "eval", "--data", str(tmp_path))
+    assert (code, "line 2: it has both 'answer' and 'answers'" in err) == (2, True), err
+    assert data_spec(str(tmp_path)) == f"folder:{tmp_path}"  # for `adapt`, and with --own-answers
+    lines.write_text(good)
     assert data_spec(str(tmp_path)) == f"jsonl:{tmp_path}"

@@ -619,6 +619,7 @@ def test_the_command_repeats_the_run(tmp_path: Path) -> None:
         f"arr-coc eval --out {tmp_path}/run --allocator 'x=a b' --methods 'even grid,full' "
         "--budgets 9,18,auto --questions 6 --size 192 --per-image 3 --timed 3"
     )
+    assert replace(given, timed=0).command == given.command.replace("--timed 3", "--timed 0")
     assert replace(given, relevance="guide+ocr").command == given.command + " --relevance guide+ocr"
     filtered = replace(given, vtc_filter=True)
     assert filtered.command == given.command + " --vtc-filter"

@@ -16,6 +16,7 @@ from arr_coc_lab.evaluate.run import open_questions
 from arr_coc_lab.evaluate.turns import TURNS
 from arr_coc_lab.results.files import read_results, write_results
 from arr_coc_lab.results.like import ALWAYS, MARK, beside, find_table, published_rows, table_names
+from arr_coc_lab.results.table import table
 from arr_coc_lab.world.summary import summarise
 from ten_questions import WRITERS
 
@@ -142,6 +143,19 @@ def test_published_rows_stand_beside_ours() -> None:
     assert marked == len(published_rows(summary_of("idpruner", "textvqa", "val"))) == 38
 
 
+def test_a_table_says_how_many_questions_have_a_turn_before_them() -> None:
+    score = {"full": 1.0, "arr-coc@0.25": 0.0}
+    records = [{"id": f"{i}", "image": f"{i // 2}", "score": {**score}} for i in range(3)]
+    header = {"metric": "vqa_accuracy", "methods": list(score)}
+    assert "questions" not in table(summarise(header, records))
+    for record in records[:2]:
+        record["score"]["arr-coc turn 2@0.25"] = 1.0
+    lines = table(summarise(header, records)).splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
+    counts = {row[0].strip("*"): row[head.index("questions")] for row in rows}
+    assert counts == {"full": "3", "arr-coc@0.25": "3", "arr-coc turn 2@0.25": "2"}
+
+
 def test_files_of_others_may_name_any_table(tmp_path: Path) -> None:
     for name in (None, "nothing", "../tables/f3a"):
         summary = summary_of("idpruner", "textvqa", "val")
@@ -179,3 +193,8 @@ def test_published_rows_are_grey_on_a_terminal(
     assert all(MARK in line and line.endswith("\x1b[0m") for line in grey)
     assert sum("Hi-Lo Prune, Qwen3-VL-8B" in line for line in grey) == 1
     assert not any(MARK in line for line in lines if line not in grey)
+    monkeypatch.setenv("COLUMNS", "60")  # a row is a paragraph, and a source takes several lines
+    show_summary(summary, tmp_path / "a.png", "short", False)
+    blocks = [block for block in capsys.readouterr().out.split("\n\n") if MARK in block]
+    assert any(len(block.splitlines()) > 2 for block in blocks)
+    assert all(line.startswith("\x1b[90m") for block in blocks for line in block.splitlines())

@@ -84,7 +84,7 @@ def command(
     if data != "world":  # refused before anything is loaded
         from arr_coc_lab.data.folder import data_spec, open_scored
 
-        data = data_spec(data)
+        data = data_spec(data, own_answers)
         open_scored(data, split, questions, own_answers)
     named = [name.strip() for name in (methods or "").split(",")]
     if "arr-coc" in named and "arr-coc sparse" not in named and not as_json:

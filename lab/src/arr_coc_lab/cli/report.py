@@ -127,27 +127,39 @@ def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: 
 
 
 def _greyed(text: str) -> str:
-    """Return a text for a terminal with its published rows in grey; unchanged if NO_COLOR is set."""
+    """Return a text for a terminal with its published rows and their sources in grey; unchanged if NO_COLOR
+    is set.
+    """
     from arr_coc_lab.results.like import MARK
+
+    def greyed(part: str) -> str:
+        return re.sub("^.+$", "\x1b[90m\\g<0>\x1b[0m", part, flags=re.MULTILINE) if MARK in part else part
 
     if "NO_COLOR" in os.environ:
         return text
-    lines = text.split("\n")
-    return "\n".join(f"\x1b[90m{line}\x1b[0m" if MARK in line else line for line in lines)
+    blocks = [block.split("\n") if block.startswith("| ") else [block] for block in text.split("\n\n")]
+    return "\n\n".join("\n".join(map(greyed, parts)) for parts in blocks)
 
 
 def fitted(text: str, width: int) -> str:
-    """Return a markdown table for a terminal: where it is too narrow, a paragraph per row in place of the
-    table.
+    """Return markdown for a terminal: its tables with columns that align, and a paragraph per row in place of
+    one for which the terminal is too narrow.
     """
-    if max(map(len, text.splitlines())) <= width:
-        return text
     blocks = []
     for block in text.split("\n\n"):
         if not block.startswith("| "):
             blocks.append(textwrap.fill(block, width, break_long_words=False, break_on_hyphens=False))
             continue
         head, _, *lines = ([cell.strip() for cell in line[2:-2].split(" | ")] for line in block.splitlines())
+        widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+        if sum(widths) + 3 * len(widths) + 1 <= width:
+            rule = ["-" * widths[0], *("-" * (one - 1) + ":" for one in widths[1:])]
+            aligned = [
+                " | ".join([first.ljust(widths[0]), *map(str.rjust, cells, widths[1:])])
+                for first, *cells in (head, rule, *lines)
+            ]
+            blocks.append("\n".join(f"| {line} |" for line in aligned))
+            continue
         for first, *cells in lines:
             pairs = [f"{name} {cell}" for name, cell in zip(head[1:], cells, strict=True) if cell != "-"]
             whole = ", ".join(pair.replace(" ", "\u00a0") for pair in pairs)  # a pair stays in one line

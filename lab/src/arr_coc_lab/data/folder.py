@@ -24,11 +24,12 @@ def open_scored(
     return data, examples
 
 
-def data_spec(data: str) -> str:
-    """NAME:DIR of a folder: COCO's boxes, parquet, or lines with or without answers.
+def data_spec(data: str, own_answers: bool = True) -> str:
+    """NAME:DIR of a folder: COCO's boxes, parquet, or lines with or, given `own_answers`, without answers.
 
     Raises:
-        ValueError: it is no folder, or has no readable question.
+        ValueError: it is no folder, or has no readable question; without `own_answers`, the first line whose
+            answer is missing or wrong.
     """
     name, colon, _ = data.partition(":")
     if colon and name.strip().lower() in data_sets():
@@ -50,7 +51,9 @@ def data_spec(data: str) -> str:
     try:
         for _ in open_data(f"jsonl:{data}")[1]:
             pass
-    except ValueError:  # some question has no answer: the model's own stands in
+    except ValueError as error:  # some question has no answer: the model's own stands in
+        if not own_answers:
+            raise ValueError(f"{error}, or use the model's own answers (--own-answers)") from error
         return lines
     return f"jsonl:{data}"
 

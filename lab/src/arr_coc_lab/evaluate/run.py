@@ -187,8 +187,8 @@ class Settings:
         words = ["arr-coc", "eval", "--out", str(self.out)]
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name == "out" or value == field.default:
-                continue
+            if field.name == "out" or (value == field.default and field.name != "timed"):
+                continue  # `timed` has another default on the command line
             if self.like is not None and field.name in ("budgets", "methods", "max_new_tokens"):
                 continue  # the table's
             flag = "--" + field.name.replace("_", "-").replace("allocators", "allocator")

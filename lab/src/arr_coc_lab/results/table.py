@@ -80,9 +80,10 @@ def _failures(summary: Summary) -> list[str]:
 
 
 def _short_table(summary: Summary, rows: Sequence[tuple[str, Figures]]) -> str:
+    counted = len({row.get("n") for _, row in rows}) > 1  # a turn 2 has fewer questions, as the filter leaves
     forms: list[tuple[str, Callable[[Figures], str | None]]] = [
         ("tokens", _formatted("tokens", ",.0f")),
-        ("questions", _formatted("n", ",d") if summary.get("filter") else lambda _: None),
+        ("questions", _formatted("n", ",d") if counted or summary.get("filter") else lambda _: None),
         (
             summary["metric"],
             lambda r: f"{r['score']:.1%} ({points(r['interval'][0])}-{points(r['interval'][1])})",
