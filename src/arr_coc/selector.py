@@ -341,7 +341,8 @@ class Selector:
         allowed = DEFAULT_BUDGET if budget is None else parse_budget(budget)
         share = coverage_share(allowed)
         if self.trained is not None and share is None:
-            return _made_each(lambda one: self(*one, allowed), [*zip(every, texts, strict=True)], "pictures")
+            pairs = list(zip(every, texts, strict=True))
+            return _made_each(lambda one: self(*one, budget=allowed), pairs, "pictures")
         if not texts:
             return []
         own = self if share is None else self.guided
