@@ -14,6 +14,7 @@ from arr_coc_mlx import FAMILIES as SERVED
 from tiny_mlx import (
     FAMILIES,
     IMAGE,
+    SOUND,
     dropped,
     embedded,
     hidden_logits,
@@ -176,6 +177,28 @@ def test_each_of_several_images_has_a_budget_of_its_own(family):
     choices, _ = model.choices([row], inputs["pixel_values"], inputs["image_grid_thw"])
     assert [len(choice.keep) for choice in choices] == [10, 10, 6]
     assert greedy(model, inputs) == teacher_forced(built, inputs, dropped(model, inputs))
+
+
+@pytest.mark.parametrize("mode", ["prune", "sparse"])
+def test_sound_is_never_dropped(mode):
+    built = tiny("qwen3_omni_moe")
+    inputs, model = inputs_of(built, QUESTION, CELLS), wrapped(built, mode=mode)
+    ids = mx.concatenate([mx.array([[SOUND] * 4]), inputs["input_ids"]], axis=1)
+    inputs |= {"input_ids": ids, "attention_mask": mx.ones_like(ids)}
+    more = {"image_grid_thw": inputs["image_grid_thw"], "input_features": mx.random.normal((1, 16, 32))}
+    stock, own = (
+        one.get_input_embeddings(ids, inputs["pixel_values"], mask=inputs["attention_mask"], **more)
+        for one in (built.model, model)
+    )
+    stays = np.flatnonzero(~dropped(model, inputs))
+    assert list(stays[:4]) == [0, 1, 2, 3]
+    assert bool((own.position_ids == stock.position_ids[..., mx.array(stays)]).all())
+    heard = own.inputs_embeds[:, :4]
+    assert bool((heard == stock.inputs_embeds[:, :4]).all())
+    assert not near(heard, built.model.language_model.model.embed_tokens(ids[:, :4]), 1e-3)
+    two = mx.concatenate([ids, ids])
+    with pytest.raises(ValueError, match="several prompts at once, one with sound"):
+        model.get_input_embeddings(two, inputs["pixel_values"], **more)
 
 
 @pytest.mark.parametrize("mode", ["prune", "sparse"])

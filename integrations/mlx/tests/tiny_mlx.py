@@ -32,7 +32,7 @@ from arr_coc.relevance.deciding import Decision, best_kept
 from arr_coc.seam.prompt import chat_prompt
 from arr_coc_mlx.wrapped import WrappedModel
 
-IMAGE, VIDEO, START, END, VOCABULARY = 5, 6, 3, 4, 734
+IMAGE, VIDEO, START, END, SOUND, VOCABULARY = 5, 6, 3, 4, 7, 734
 FAMILIES = (
     "qwen2_vl",
     "qwen2_5_vl",
@@ -182,6 +182,7 @@ def tiny(family: str, seed: int = 0, muted: bool = True) -> SimpleNamespace:
         video_token_index=VIDEO,
         vision_start_token_id=START,
         vision_end_token_id=END,
+        audio_token_id=SOUND,
         vocab_size=VOCABULARY,
         eos_token_id=[2],
         **({"audio_config": config.AudioConfig(**SMALL_SOUND, output_dim=width)} if omni else {}),
