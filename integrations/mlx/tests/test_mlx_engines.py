@@ -59,6 +59,22 @@ def test_a_batch_equals_each_prompt_alone(family, mode):
     assert together.texts == alone
 
 
+def test_a_batch_of_a_compass_that_numbers_its_columns_one_by_one_equals_each_alone():
+    built = tiny("cohere_compass", seed=2)
+    for rotary in built.model.language_model.model.rotary_embeddings.values():
+        rotary._position_selector = None  # as of a checkpoint without sections of three axes
+    model, images = wrapped(built, more=1), [picture(seed, (4, 4), 16) for seed in range(2)]
+    alone = [text_of(model, *pair) for pair in zip(QUESTIONS, images, strict=False)]
+    inputs = inputs_of(built, QUESTIONS[1], (4, 4))
+    features = model.get_input_embeddings(
+        inputs["input_ids"], inputs["pixel_values"], image_grid_thw=inputs["image_grid_thw"]
+    )
+    stays = np.flatnonzero(~dropped(model, inputs))
+    assert features.position_ids.tolist() == [stays.tolist()]
+    batch = {"images": images, "prompts": list(QUESTIONS[:2]), "max_tokens": 6}
+    assert batch_generate(model, model.processor, **batch).texts == alone
+
+
 @pytest.mark.parametrize("family", [family for family in FAMILIES if not SERVED[family].batches])
 def test_a_batch_that_mlx_vlm_answers_wrongly_is_refused(family):
     built = tiny(family)
