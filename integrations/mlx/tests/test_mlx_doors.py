@@ -25,6 +25,7 @@ from arr_coc.files.saved import BUNDLED
 from arr_coc.seam.prompt import chat_prompt
 from arr_coc_lab.world.page import draw_page
 from arr_coc_mlx import FAMILIES, cli, serving, wrap
+from arr_coc_mlx.families import REFUSED, find_family
 from arr_coc_mlx.wrapped import MODES
 from tiny_mlx import bundled, bundled_folder, inputs_of, picture, tiny, wrapped
 
@@ -120,6 +121,33 @@ def test_what_can_not_be_is_refused_by_name(arguments, message):
         wrap(*bundled(), **arguments)
 
 
+def test_what_was_not_loaded_by_mlx_vlm_is_not_wrapped():
+    model, processor = bundled()
+    for pair in ((processor, model), (model, None), (model, processor.tokenizer)):
+        with pytest.raises(ValueError, match="can't be wrapped: pass the model and the processor"):
+            wrap(*pair)
+
+
+def test_a_wrapped_pair_is_wrapped_anew():
+    built = tiny("qwen3_vl")
+    first = wrap(built.model, built.processor, budget=4)
+    again = wrap(first, first.processor, budget=6)
+    assert again.stock_processor is built.processor
+    assert again.ask(picture(0, (4, 4), 16), "What is it?", max_tokens=1).kept == 6
+
+
+def test_ask_takes_arrays_and_refuses_lengths_and_empty_lists():
+    built = tiny("qwen3_vl")
+    model, image = wrapped(built), picture(0, (4, 4), 16)
+    texts = [model.ask(one, "What is it?", max_tokens=3).text for one in (image, mx.array(np.asarray(image)))]
+    assert texts[0] == texts[1] == model.ask(image, "What is it?", max_new_tokens=3).text
+    with pytest.raises(ValueError, match="list of images is empty: give one image or more"):
+        model.ask([], "What is it?")
+    for length in (0, -1, "3", None):
+        with pytest.raises(ValueError, match=rf"max_new_tokens {length!r} is no count of tokens"):
+            model.ask(image, "What is it?", max_new_tokens=length)
+
+
 def test_other_families_are_refused_by_name():
     model = tiny("qwen3_vl").model
     config, model.config = model.config, type("Config", (), {"model_type": "llava"})()
@@ -127,7 +155,7 @@ def test_other_families_are_refused_by_name():
         with pytest.raises(
             ValueError, match=r"model_type 'llava' is not served with MLX: .* use one of qwen2_vl"
         ):
-            wrap(model, None)
+            wrap(model, tiny("qwen3_vl").processor)
     finally:
         model.config = config
 
@@ -198,6 +226,15 @@ def test_a_folder_of_another_family_is_refused(tmp_path, capsys):
     assert "model_type 'gemma4' is not served with MLX" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", REFUSED)
+def test_families_with_positions_are_refused_for_the_reason_found(name):
+    with pytest.raises(
+        ValueError, match=rf"'{name}' is not served with MLX: {re.escape(REFUSED[name])}; use"
+    ):
+        find_family(name)
+    assert name not in FAMILIES
+
+
 def test_options_of_mlx_vlms_server_are_handed_on(monkeypatch, tmp_path):
     from mlx_vlm.server import cli as stock
     from mlx_vlm.server import generation
@@ -225,8 +262,10 @@ def test_the_page_of_the_documentation_runs_as_it_is_written(monkeypatch, tmp_pa
     (served,) = (line for _, block in blocks for line in block.splitlines() if line.startswith("arr-coc-mlx"))
     how, more = cli.parser().parse_known_args(shlex.split(served)[1:])
     assert (how.command, how.budget, how.mode, more) == ("serve", "64", "sparse", [])
-    families = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`(?:qwen|glm)[^|]*)\|", text, re.M)))
+    families = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`[^|]*)\| yes", text, re.M)))
     assert sorted(families) == sorted(FAMILIES)
+    refused = re.findall(r"`(\w+)`", text.partition("why it is refused")[2].partition("\n\n")[0])
+    assert sorted(refused) == sorted(REFUSED)
 
 
 def free_port() -> int:

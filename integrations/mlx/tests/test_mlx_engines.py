@@ -19,7 +19,7 @@ from arr_coc_mlx import FAMILIES as SERVED
 from arr_coc_mlx import WrappedModel, wrap
 from arr_coc_mlx.processing import shortened
 from arr_coc_mlx.serving import wrapping
-from tiny_mlx import FAMILIES, bundled, dropped, inputs_of, picture, tiny, wrapped
+from tiny_mlx import FAMILIES, bundled, dropped, inputs_of, patch_size, picture, tiny, wrapped
 
 QUESTIONS = ("What?", "What is the title of the page?", "Who has signed it?")
 
@@ -49,7 +49,7 @@ def text_of(model: WrappedModel, question: str, image, processor=None, **how) ->
 def test_a_batch_equals_each_prompt_alone(family, mode):
     built = tiny(family, muted=False)
     model = wrapped(built, mode=mode, more=1)  # longer questions keep more cells
-    side = built.model.config.vision_config.patch_size
+    side = patch_size(built.model)
     images = [picture(seed, (6, 8), side) for seed in range(3)]
     alone = [text_of(model, *pair) for pair in zip(QUESTIONS, images, strict=True)]
     assert len(set(alone)) == 3
@@ -59,10 +59,26 @@ def test_a_batch_equals_each_prompt_alone(family, mode):
     assert together.texts == alone
 
 
+def test_a_batch_of_a_compass_that_numbers_its_columns_one_by_one_equals_each_alone():
+    built = tiny("cohere_compass", seed=2)
+    for rotary in built.model.language_model.model.rotary_embeddings.values():
+        rotary._position_selector = None  # as of a checkpoint without sections of three axes
+    model, images = wrapped(built, more=1), [picture(seed, (4, 4), 16) for seed in range(2)]
+    alone = [text_of(model, *pair) for pair in zip(QUESTIONS, images, strict=False)]
+    inputs = inputs_of(built, QUESTIONS[1], (4, 4))
+    features = model.get_input_embeddings(
+        inputs["input_ids"], inputs["pixel_values"], image_grid_thw=inputs["image_grid_thw"]
+    )
+    stays = np.flatnonzero(~dropped(model, inputs))
+    assert features.position_ids.tolist() == [stays.tolist()]
+    batch = {"images": images, "prompts": list(QUESTIONS[:2]), "max_tokens": 6}
+    assert batch_generate(model, model.processor, **batch).texts == alone
+
+
 @pytest.mark.parametrize("family", [family for family in FAMILIES if not SERVED[family].batches])
 def test_a_batch_that_mlx_vlm_answers_wrongly_is_refused(family):
     built = tiny(family)
-    images = [picture(seed, (6, 8), built.model.config.vision_config.patch_size) for seed in range(3)]
+    images = [picture(seed, (6, 8), patch_size(built.model)) for seed in range(3)]
     stock = batch_generate(built.model, built.processor, images=images, prompts=list(QUESTIONS), max_tokens=6)
     alone = [text_of(wrapped(built, mode="full"), *pair) for pair in zip(QUESTIONS, images, strict=True)]
     assert stock.texts != alone  # where they agree, the family can be served in batches
@@ -185,11 +201,11 @@ def loading(built, mode: str, selector, budget=10):
     return wrapping(stock, selector, budget, mode)
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl", "qwen3_5"])
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl", "qwen3_5", "cohere_compass", "qwen3_omni_moe"])
 def test_a_server_answers_requests_of_different_lengths_at_a_time_as_each_alone(family):
     built = tiny(family, muted=False)
     model = wrapped(built, mode="sparse", more=1)
-    side = built.model.config.vision_config.patch_size
+    side = patch_size(built.model)
     sizes = ((6, 8), (4, 4), (5, 7))
     requests = [(q, picture(i, sizes[(i + j) % 3], side)) for i, q in enumerate(QUESTIONS) for j in range(2)]
     alone = [

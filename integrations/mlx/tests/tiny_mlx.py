@@ -32,7 +32,7 @@ from arr_coc.relevance.deciding import Decision, best_kept
 from arr_coc.seam.prompt import chat_prompt
 from arr_coc_mlx.wrapped import WrappedModel
 
-IMAGE, VIDEO, START, END, VOCABULARY = 5, 6, 3, 4, 734
+IMAGE, VIDEO, START, END, SOUND, VOCABULARY = 5, 6, 3, 4, 7, 734
 FAMILIES = (
     "qwen2_vl",
     "qwen2_5_vl",
@@ -43,8 +43,22 @@ FAMILIES = (
     "glm4v",
     "glm4v_moe",
     "glm_ocr",
+    "cohere_compass",
+    "qwen3_omni_moe",
 )
 PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14, "glm4v": 14, "glm4v_moe": 14, "glm_ocr": 14}
+VISION = {"cohere_compass": "cohere_compass_vision", "qwen3_omni_moe": "qwen3_omni_moe_vision_encoder"}
+
+
+SMALL_SOUND = {
+    "d_model": 32,
+    "encoder_layers": 1,
+    "num_hidden_layers": 1,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 32,
+    "num_mel_bins": 16,
+    "downsample_hidden_size": 16,
+}
 
 
 @cache
@@ -93,8 +107,10 @@ def tiny(family: str, seed: int = 0, muted: bool = True) -> SimpleNamespace:
     }
     if family.startswith("glm"):
         rotary |= {"mrope_interleaved": False}
+    windows = {"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 256}
     text = made(
         config.TextConfig,
+        **(windows if family == "cohere_compass" else {}),
         partial_rotary_factor=1.0,
         attention_bias=False,
         use_qk_norm=False,
@@ -107,6 +123,7 @@ def tiny(family: str, seed: int = 0, muted: bool = True) -> SimpleNamespace:
         norm_topk_prob=True,
         eos_token_id=[2],
         model_type=f"{family}_text",
+        rope_style="interleave",
         num_hidden_layers=4,
         hidden_size=width,
         intermediate_size=128,
@@ -135,7 +152,7 @@ def tiny(family: str, seed: int = 0, muted: bool = True) -> SimpleNamespace:
     )
     vision = made(
         config.VisionConfig,
-        model_type=family,
+        model_type=VISION.get(family, family),
         depth=4,
         embed_dim=32,
         hidden_size=width if family == "qwen2_vl" else 32,
@@ -153,8 +170,9 @@ def tiny(family: str, seed: int = 0, muted: bool = True) -> SimpleNamespace:
         fullatt_block_indexes=[1, 3],
         deepstack_visual_indexes=[] if family.startswith("qwen3_5") else [1, 2],
     )
+    omni = family == "qwen3_omni_moe"
     whole = made(
-        config.ModelConfig,
+        config.ThinkerConfig if omni else config.ModelConfig,
         text_config=text,
         vision_config=vision,
         model_type=family,
@@ -164,9 +182,13 @@ def tiny(family: str, seed: int = 0, muted: bool = True) -> SimpleNamespace:
         video_token_index=VIDEO,
         vision_start_token_id=START,
         vision_end_token_id=END,
+        audio_token_id=SOUND,
         vocab_size=VOCABULARY,
         eos_token_id=[2],
+        **({"audio_config": config.AudioConfig(**SMALL_SOUND, output_dim=width)} if omni else {}),
     )
+    if omni:
+        whole = config.ModelConfig(whole, None, None, enable_audio_output=False, eos_token_id=2)
     mx.random.seed(seed)
     model = module.Model(whole)
 
@@ -221,11 +243,21 @@ def picture(seed: int, cells: tuple[int, int], patch_size: int) -> Image.Image:
     return Image.fromarray(drawn)
 
 
+def reader_of(model: Any) -> Any:
+    """The part of a model that reads pictures."""
+    return getattr(model, "thinker", model)
+
+
+def patch_size(model: Any) -> int:
+    """The pixels along a side of a model's patches."""
+    return reader_of(model).config.vision_config.patch_size
+
+
 def inputs_of(built: Any, question: str, *cells: tuple[int, int]) -> dict[str, Any]:
     """What the processor makes of a question about pictures of these cells."""
     from mlx_vlm.utils import prepare_inputs
 
-    side = built.model.config.vision_config.patch_size
+    side = patch_size(built.model)
     images = [picture(i, sides, side) for i, sides in enumerate(cells)]
     text = chat_prompt(built.processor, question, len(cells))
     return dict(prepare_inputs(built.processor, images=images, prompts=text))
@@ -253,6 +285,8 @@ def hidden_logits(model: Any, ids: mx.array, features: Any, hidden: np.ndarray |
     known = inspect.signature(type(language.model).__call__).parameters
     names = ("position_ids", "visual_pos_masks", "deepstack_visual_embeds")
     more = {name: getattr(features, name) for name in names if name in known}
+    if hasattr(more.get("deepstack_visual_embeds"), "embeddings"):  # Compass's record
+        more["deepstack_visual_embeds"] = more["deepstack_visual_embeds"].embeddings
     bias = mx.array(mask)[None, None]
     scope = type(language.model).__call__.__globals__
     own = {name: lambda *_: bias for name in ("_create_qwen3_5_attention_mask",) if name in scope}

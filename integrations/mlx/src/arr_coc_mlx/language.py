@@ -24,12 +24,13 @@ class Language(nn.Module):
         base: the language model.
         image_token: id of an image's tokens.
         remembers: the model cuts no `position_ids` of a whole prompt into chunks.
+        dense: the model takes deepstack tokens with a place for every column.
     """
 
-    def __init__(self, base: Any, image_token: int, remembers: bool = False) -> None:
+    def __init__(self, base: Any, image_token: int, remembers: bool = False, dense: bool = False) -> None:
         super().__init__()
         self["base"] = base
-        self.image_token, self.remembers = image_token, remembers
+        self.image_token, self.remembers, self.dense = image_token, remembers, dense
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -49,8 +50,9 @@ class Language(nn.Module):
         """Run the model on some columns; of a shortened prompt only the ids of its last ones are at hand."""
         if inputs_embeds is not None and inputs.shape[1] != inputs_embeds.shape[1]:
             inputs = inputs[:, -inputs_embeds.shape[1] :]
+        more.pop("attention_mask", None)  # Compass would pad a batch's cache by it, which is padded already
         deep = more.get("deepstack_visual_embeds")
-        if isinstance(deep, mx.array) and deep.ndim == 4:
+        if isinstance(deep, mx.array) and not self.dense:
             seen, deep = (self._cut(part, inputs, cache) for part in (more["visual_pos_masks"], deep))
             more |= compact(seen, deep)
         positions = more.get("position_ids")
@@ -87,7 +89,8 @@ class Language(nn.Module):
                 "arr-coc: a cached prompt holds the cells of a picture that its own question needed, so that "
                 "one with pictures isn't continued; only the stock model, `unwrap()`, continues it"
             )
-        return self.base.get_rope_index(input_ids, image_grid_thw, video_grid_thw, attention_mask)
+        videos = {} if video_grid_thw is None else {"video_grid_thw": video_grid_thw}  # Compass has none
+        return self.base.get_rope_index(input_ids, attention_mask=attention_mask, **videos)
 
 
 def spread(seen: mx.array, levels: Any, kept: mx.array) -> mx.array:

@@ -25,18 +25,21 @@ class Processor:
 
     Args:
         model: a `WrappedModel`, which chooses.
+
+    Attributes:
+        stock: the processor.
     """
 
     def __init__(self, model: Any) -> None:
-        self._model, self._base = model, model.stock_processor
-        self.__signature__ = inspect.signature(self._base)
+        self._model, self.stock = model, model.stock_processor
+        self.__signature__ = inspect.signature(self.stock)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._base, name)
+        return getattr(self.stock, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return what the processor makes of prompts and images, shortened by the model's mode and budget."""
-        inputs = dict(self._base(*args, **kwargs))
+        inputs = dict(self.stock(*args, **kwargs))
         if inputs.get("pixel_values") is None or not self._model.chooses:
             return inputs
         return shortened(self._model, inputs)[0]

@@ -64,12 +64,13 @@ def qwen2_5(tower: Any, pixels: mx.array, grids: mx.array, keep: Keep) -> Tokens
 
 
 def qwen3(tower: Any, pixels: mx.array, grids: mx.array, keep: Keep) -> Tokens:
-    """Encode by Qwen3-VL's tower, which is that of Qwen3-VL with experts and of Qwen3.5, too."""
+    """Encode by Qwen3-VL's tower: also with experts, of Qwen3.5, of Qwen3-Omni, and of Compass."""
     unit, rows = _kept(tower, grids, keep)
-    hidden = tower.patch_embed(pixels) + tower.fast_pos_embed_interpolate(grids)[rows]
+    hidden = tower.patch_embed(pixels)
+    hidden = hidden + tower.fast_pos_embed_interpolate(grids)[rows].astype(hidden.dtype)
     hidden = hidden.reshape(len(hidden), -1)
     places = tower.rot_pos_emb(grids)
-    places = places.reshape(len(places), -1)[rows]
+    places = places.reshape(len(places), -1)[rows] if getattr(tower, "use_rope", True) else None
     levels = []
     for number, block in enumerate(tower.blocks):
         hidden = block(hidden, cu_seqlens=_ends(keep, unit), rotary_pos_emb=places)

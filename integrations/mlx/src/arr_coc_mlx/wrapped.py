@@ -27,6 +27,7 @@ from arr_coc.modes.mode import FULL, PRUNE, SPARSE, Mode
 from arr_coc.modes.notes import budget_exceeds_image, joined, unused
 from arr_coc.relevance.deciding import everything_kept
 from arr_coc.relevance.source import RelevanceSource
+from arr_coc.seam.decoding import check_length
 from arr_coc.seam.prompt import chat_prompt, refuse_placeholders
 from arr_coc.selector import Selector
 from arr_coc_mlx.choosing import Choice, Chooser
@@ -34,12 +35,13 @@ from arr_coc_mlx.columns import Keep, expanded, images_of_rows, kept_columns
 from arr_coc_mlx.families import Family, find_family
 from arr_coc_mlx.language import Language, spread
 from arr_coc_mlx.processing import ENCODED_ALONE, PRUNED, Processor, shortened, unmarked
-from arr_coc_mlx.towers import KeptCells
+from arr_coc_mlx.towers import KeptCells, numbered
 
 MODES = {mode.name: mode for mode in (FULL, PRUNE, SPARSE)}
 """Modes that run with MLX, by name."""
 STAGES = ("prompt", "texture", "scoring", "balancing", "allocating", "gestalt", "encode", "prefill", "decode")
-KNOWN = {"inputs_embeds", "visual_pos_masks", "deepstack_visual_embeds", "position_ids", "rope_deltas"}
+KNOWN = {"inputs_embeds", "position_ids", "rope_deltas", "attention_mask"}
+KNOWN |= {"visual_pos_masks", "deepstack_visual_embeds"}
 """What MLX-VLM may say of a prompt's embeddings so that its columns can be dropped."""
 VIDEO = "arr-coc can't choose in videos with MLX yet: send images, or use mode 'full'"
 
@@ -68,10 +70,18 @@ def wrap(
         device: where pictures are looked at, in torch's words: "cpu", "mps"; None: the accelerator, if any.
 
     Raises:
-        ValueError: a family that isn't served, or a bad budget, mode, allocator or relevance.
+        ValueError: no model or processor, a family that isn't served, or a bad budget, mode, allocator or
+            relevance.
     """
     if isinstance(model, WrappedModel):
         model = model.unwrap()
+    if isinstance(processor, Processor):
+        processor = processor.stock
+    if not (hasattr(model, "get_input_embeddings") and hasattr(processor, "image_processor")):
+        raise ValueError(
+            f"a {type(model).__name__} and a {type(processor).__name__} can't be wrapped: pass the model and "
+            "the processor that mlx_vlm.load returns, in this order"
+        )
     find_family(model.config.model_type)
     find_mode(mode)
     if budget is not None:
@@ -120,11 +130,12 @@ class WrappedModel(nn.Module):
         super().__init__()
         self["base"] = base  # as modules are kept; setting it as an attribute would ask the base first
         self.family: Family = find_family(base.config.model_type)
-        self.image_token = int(base.config.image_token_id)
-        own = Language(base.language_model, self.image_token, self.family.remembers)
+        self.reader_config = getattr(base, "thinker", base).config  # of the part that reads pictures
+        self.image_token = int(self.reader_config.image_token_id)
+        own = Language(base.language_model, self.image_token, self.family.remembers, self.family.dense)
         object.__setattr__(self, "language_model", own)  # no module of its own: its weights are the base's
         self.stock_processor = processor
-        self.chooser = Chooser(selector, processor, base.config, strict)
+        self.chooser = Chooser(selector, processor, self.reader_config, strict)
         self.budget = budget
         self.mode = mode
         self.processor = Processor(self)
@@ -185,7 +196,7 @@ class WrappedModel(nn.Module):
         if pixel_values is None or input_ids is None:
             return self.base.get_input_embeddings(input_ids, pixel_values, **more)
         grids = more.pop("image_grid_thw", None)
-        vision = self.config.vision_config
+        vision = self.reader_config.vision_config
         values = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
         has_marks = pixel_values.shape[-1] == values + 1
         if grids is None or not (has_marks or self.chooses):
@@ -200,6 +211,8 @@ class WrappedModel(nn.Module):
                 f"MLX-VLM answers several prompts of {self.config.model_type} at once in another way than "
                 "each alone: ask one at a time"
             )
+        if len(rows) > 1 and more.get("input_features") is not None:
+            raise ValueError("several prompts at once, one with sound, aren't read: ask one at a time")
         if has_marks:
             pixel_values, keep, mark = unmarked(pixel_values, sizes, unit)
             owned = images_of_rows(rows, self.image_token, [len(cells) for cells in keep])
@@ -258,7 +271,7 @@ class WrappedModel(nn.Module):
         wanted = self._mode if mode is None else find_mode(mode)
         allowed = self.budget if budget is None else parse_budget(budget)
         listed = [(t, h, w) for t, h, w in np.array(grids).tolist()]
-        unit = self.config.vision_config.spatial_merge_size**2
+        unit = self.reader_config.vision_config.spatial_merge_size**2
         images = images_of_rows(rows, self.image_token, [t * h * w // unit for t, h, w in listed])
         levels = np.array(mx.array(pixels).astype(mx.float32))
         starts = np.cumsum([0, *(t * h * w for t, h, w in listed)])
@@ -280,12 +293,14 @@ class WrappedModel(nn.Module):
             if features.position_ids is None:
                 features.position_ids, features.rope_deltas = self.base.language_model.get_rope_index(prompt)
             return features
-        unit = self.config.vision_config.spatial_merge_size**2
+        unit = self.reader_config.vision_config.spatial_merge_size**2
         sizes = [t * h * w // unit for t, h, w in grids.tolist()]
         model, every = self.base, sum(sizes) == sum(map(len, keep))
         if mark == ENCODED_ALONE and not every:
-            model = copy.copy(self.base)  # its modules are the model's own
-            model.vision_tower = KeptCells(self.base.vision_tower, self.family.tower, keep)
+            model = reader = copy.copy(self.base)  # its modules are the model's own
+            if "thinker" in model:
+                model.thinker = reader = copy.copy(model.thinker)
+            reader.vision_tower = KeptCells(reader.vision_tower, self.family.tower, keep)
         features = model.get_input_embeddings(
             prompt, pixels, mask=mx.ones_like(prompt), image_grid_thw=grids, **more
         )
@@ -301,14 +316,16 @@ class WrappedModel(nn.Module):
         features.inputs_embeds = features.inputs_embeds[:, columns]
         features.position_ids = features.position_ids[..., columns]
         features.rope_deltas = features.rope_deltas + (len(ids) - len(columns))
-        if features.deepstack_visual_embeds is not None:
-            seen = features.visual_pos_masks[:, columns]
-            starts = np.cumsum([0, *sizes[:-1]])
-            kept = mx.array(np.concatenate([c + s for c, s in zip(keep, starts, strict=True)]))
-            features.deepstack_visual_embeds = spread(seen[0], features.deepstack_visual_embeds, kept)
-            features.visual_pos_masks = seen
-        elif features.visual_pos_masks is not None:
+        features.attention_mask = None  # of one prompt without padding
+        if features.visual_pos_masks is not None:
             features.visual_pos_masks = features.visual_pos_masks[:, columns]
+        levels = features.deepstack_visual_embeds
+        if levels is not None and self.family.dense:
+            features.deepstack_visual_embeds = levels[:, columns]
+        elif levels is not None:
+            kept = mx.array(numbered(keep, sizes))
+            levels = getattr(levels, "embeddings", levels)  # Compass's are in a record
+            features.deepstack_visual_embeds = spread(features.visual_pos_masks[0], levels, kept)
         if self.family.remembers:
             self.base.language_model._position_ids = features.position_ids
             self.base.language_model._rope_deltas = features.rope_deltas
@@ -328,24 +345,28 @@ class WrappedModel(nn.Module):
         """Answer one question about an image or a list of them, as `arr_coc.ARRCOCModel.ask` does.
 
         Args:
-            image: whatever `open_image` takes, or a list of these.
+            image: whatever `open_image` takes, an array of MLX, or a list of these.
             question: any text.
             budget: cells to keep of each image; None: the model's.
             mode: None: the model's.
-            max_new_tokens: the longest answer.
+            max_new_tokens: the longest answer; `max_tokens`, as MLX-VLM calls it, wins.
             **how: options of `mlx_vlm.generate`, such as `temperature`.
 
         Raises:
-            ValueError: an image or question that can't be read, or a bad budget or mode.
+            ValueError: an image or question that can't be read, or a bad budget, mode or length.
         """
         from mlx_vlm import generate
         from mlx_vlm.utils import prepare_inputs, should_add_special_tokens
 
         start = time.perf_counter()
         check_question(question)
+        check_length(max_new_tokens)
         wanted = self._mode if mode is None else find_mode(mode)
         allowed = self.budget if budget is None else parse_budget(budget)
-        images = [open_image(one) for one in (image if isinstance(image, list | tuple) else [image])]
+        listed = image if isinstance(image, list | tuple) else [image]
+        if not listed:
+            raise ValueError("the list of images is empty: give one image or more")
+        images = [open_image(np.array(one) if isinstance(one, mx.array) else one) for one in listed]
         refuse_placeholders(self.stock_processor, self.image_token, question, [])
         text = chat_prompt(self.stock_processor, question, len(images))
         adds = should_add_special_tokens(self.config.model_type, self.stock_processor)
@@ -360,7 +381,8 @@ class WrappedModel(nn.Module):
         chosen = time.perf_counter()
         inputs["mask"] = inputs.pop("attention_mask")
         model = self.base if wanted is FULL else self
-        result = generate(model, self.stock_processor, text, max_tokens=max_new_tokens, **{**inputs, **how})
+        how = {"max_tokens": max_new_tokens, **inputs, **how}
+        result = generate(model, self.stock_processor, text, **how)
         end = time.perf_counter()
         prefill = 1000 * result.prompt_tokens / result.prompt_tps if result.prompt_tps else 0.0
         ms = dict.fromkeys(STAGES, 0.0)
@@ -434,10 +456,11 @@ def _together(parts: Sequence[Any], own: np.ndarray) -> Any:
         return mx.concatenate(rows, axis=batch)
 
     fields["inputs_embeds"] = joined_rows("inputs_embeds", 1)
+    flat = all(part.position_ids.ndim == 2 for part in parts)
     for part in parts:
-        if part.position_ids.ndim == 2:  # of a prompt without pictures
+        if part.position_ids.ndim == 2 and not flat:  # of a prompt without pictures
             part.position_ids = mx.broadcast_to(part.position_ids[None], (3, *part.position_ids.shape))
-    fields["position_ids"] = joined_rows("position_ids", 2, 1)
+    fields["position_ids"] = joined_rows("position_ids", *((1, 0) if flat else (2, 1)))
     fields["rope_deltas"] = mx.concatenate([part.rope_deltas for part in parts])
     deep = next((p.deepstack_visual_embeds for p in parts if p.deepstack_visual_embeds is not None), None)
     if any(part.visual_pos_masks is not None for part in parts):
