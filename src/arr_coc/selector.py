@@ -28,7 +28,7 @@ from PIL.Image import Image
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from arr_coc.choose.allocation import Allocation, is_transposed
+from arr_coc.choose.allocation import MAX_CELLS, Allocation, is_transposed
 from arr_coc.choose.budget import (
     DEFAULT_BUDGET,
     Budget,
@@ -767,6 +767,10 @@ def _together(images: Mapping[bytes, Image]) -> Iterator[dict[bytes, Image]]:
 def checked_grid(grid: object) -> tuple[int, int]:
     """Return a grid of cells as a pair of whole numbers; raise a ValueError that says what it has to be."""
     sides = tuple(grid) if isinstance(grid, (tuple, list)) else ()
-    if len(sides) == 2 and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sides):
-        return sides
-    raise ValueError(f"grid is {grid!r:.60}: give (rows, columns) of cells, such as (32, 32), or None")
+    if len(sides) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sides):
+        raise ValueError(f"grid is {grid!r:.60}: give (rows, columns) of cells, such as (32, 32), or None")
+    if math.prod(sides) > MAX_CELLS:
+        raise ValueError(
+            f"grid is {grid!r:.60}: give (rows, columns) of at most {MAX_CELLS:,} cells together, or None"
+        )
+    return sides

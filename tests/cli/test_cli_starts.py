@@ -33,6 +33,8 @@ LIGHT = (
     (["nonsense"], 2),
     (["ask", "--budgett", "3"], 2),
     (["ask", "nope.png", "What is it?"], 2),
+    (["look", "nope.png", "What is it?"], 2),
+    (["crop", "nope.png", "What is it?"], 2),
     (["ask", "page.png"], 2),
     (["ask", "page.png", "What is it?", "--mode", "nonsense"], 2),
     (["ask", "page.png", "What is it?", "--budget", "3x"], 2),

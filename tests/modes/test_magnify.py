@@ -177,6 +177,17 @@ class TestBudget:
             assert (found.allocations[0].kept, found.read) == (cells, [read])
             assert found.magnified == (float(magnify),)
 
+    @each(("magnify", "budget", "note"), [
+        (3, 4, "magnify was lowered to 2.29: one cell at 3 takes 9 tokens"),
+        (3, 1, "magnify was lowered to 1.29: one cell at 3 takes 9 tokens"),
+        (3, 9, None), (2, 4, None), ("auto", 4, None), (3, 1.0, None),
+    ])  # fmt: skip
+    def test_a_budget_below_one_cell_lowers_the_scale_with_a_note(
+        self, magnify: Any, budget: Any, note: str | None
+    ) -> None:
+        first = (prepared("qwen3_vl", times=3, magnify=magnify, budget=budget).note or "").split("; ")[0]
+        assert (first if first.startswith("magnify") else None) == note
+
     def test_auto_stops_at_the_pixels_of_the_picture(self) -> None:
         most = {times: prepared("qwen3_vl", times=times, magnify="auto").magnified for times in (1.5, 2, 4)}
         assert all(0 < scale <= times + 0.35 for times, (scale,) in most.items())  # rounded to whole cells

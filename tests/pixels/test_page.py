@@ -47,6 +47,22 @@ def table(grid: str | None = None, head: str = "white", ink: str = "black", pape
     return sheet
 
 
+LEFT_OVER_RIGHT = (("Item", "Units", "Price", "Total"), ("Rope", "4", "11.20", "44.80"),
+                   ("Kettle", "12", "8.00", "96.00"), ("Ladder", "150", "79.95", "11992.50"))  # fmt: skip
+ENDS = (160, 320, 480, 680)  # of columns that begin at 40, 180, 340 and 500
+
+
+def left_over_right(sheet: Sheet) -> PrintedPage:
+    """Heads set flush left over numbers set flush right, which stand under nothing of their own."""
+    for row, cells in enumerate(LEFT_OVER_RIGHT):
+        sheet.text(40, 40 + 40 * row, cells[0], face="normal" if row else "bold")
+        for start, end, cell in zip((180, 340, 500), ENDS[1:], cells[1:], strict=True):
+            face = font("normal" if row else "bold", 9).font_variant(size=16)
+            x = end - face.getlength(cell) if row else start
+            sheet.pen.text((x, 40 + 40 * row), cell, "black", face)
+    return sheet.page()
+
+
 def line_at(page: PrintedPage, x: float, y: float) -> int:
     """The line at a point; an assertion fails if there is none."""
     found = [i for i, (x0, y0, x1, y1) in enumerate(page.lines) if x0 <= x <= x1 and y0 <= y <= y1]
@@ -203,3 +219,13 @@ def test_a_real_page() -> None:
     arrives = line_at(page, 300, 340)
     assert len(page.lines) > 20
     assert page.lines[arrives][3] - page.lines[arrives][1] < 24
+
+
+def test_heads_set_flush_left_are_those_of_numbers_set_flush_right() -> None:
+    sheet = Sheet()
+    sheet.pen.rectangle((30, 30, 769, 69), fill="#dde4ee")
+    page = left_over_right(sheet)
+    first, *others = page.rows
+    assert [len(row) for row in page.rows] == [4, 4, 4, 4]
+    for row in others:
+        assert [page.headers[i] for i in row] == list(first)

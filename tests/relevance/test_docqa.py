@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
+from transformers.utils import logging as transformers_logging
 
 from arr_coc.relevance.conformance import LAWS, SourceScene
 from arr_coc.relevance.docqa import DocqaSource, open_docqa, words_of
@@ -116,6 +117,20 @@ def test_long_pages_are_read_in_parts(count: int) -> None:
     coupling = source.couple(source.view(noise(0)), QUESTION + " why" * 500 + "y" * 9999, (6, 8))
     assert coupling.logits.isfinite().all()
     assert 0 <= coupling.confidence <= 1
+
+
+def test_a_model_loads_without_a_progress_bar(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for part in built():
+        part.save_pretrained(tmp_path)
+    before = transformers_logging.is_progress_bar_enabled()
+    try:
+        transformers_logging.enable_progress_bar()
+        capfd.readouterr()
+        open_docqa(str(tmp_path))
+        assert transformers_logging.is_progress_bar_enabled()
+    finally:
+        (transformers_logging.enable_progress_bar if before else transformers_logging.disable_progress_bar)()
+    assert capfd.readouterr().err == ""
 
 
 def test_models_open_from_folders_of_safetensors_alone(

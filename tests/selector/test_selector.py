@@ -262,6 +262,8 @@ REFUSED = [
         ("What?", 4, grid, r"grid is .* give \(rows, columns\)")
         for grid in ((2.5, 3), (8.0, 8), (True, True), (0, 4), (4,), (1, 2, 3), "32x32", "88", 32)
     ),
+    ("What?", 4, (10**6, 10**6), r"grid is \(1000000, 1000000\): give .* at most 1,048,576 cells"),
+    ("What?", 4, [1, 2**20 + 1], "at most 1,048,576 cells"),
 ]
 
 

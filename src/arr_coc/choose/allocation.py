@@ -33,6 +33,7 @@ SCORERS = {
     "participatory": ("coupling", "what the question asks for"),
 }
 """The three maps of a record in the order of its weights: name in files -> (name for people, meaning)."""
+MAX_CELLS = 2**20  # of a grid: a picture of a gigapixel in cells of 32 px
 MAX_EVIDENCE = 8  # boxes of evidence of one allocation
 MIN_EVIDENCE = 0.05  # relevance of the best cell of such a box
 MAX_ROUNDING = 0.25  # share by which the cells of a grid may be other than square for its size to say much

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from PIL.Image import Image
 from pydantic import BaseModel, ConfigDict, Field
 
-from arr_coc.choose.allocation import Allocation, Grid
+from arr_coc.choose.allocation import MAX_CELLS, Allocation, Grid
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.images import ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path
@@ -28,7 +28,6 @@ from arr_coc.files.validation import parse_json, short, validated
 RELEASE = metadata.version("arr-coc")
 FORMAT = "arr-coc keep list"
 VERSION = 1
-MAX_CELLS = 2**20  # of a grid: a picture of a gigapixel in cells of 32 px
 MAX_FILE_BYTES = 2**24  # of a file; one with every number below MAX_CELLS has about 8 million
 MAX_QUESTION = 100_000  # characters
 _REMEDY = "write it again with `arr-coc look --keep`"

@@ -6,7 +6,7 @@ import hashlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -101,15 +101,16 @@ def crop(
     names = request.names or ("sample.png",)
     if one_picture and (files is not None or len(names) > 1):
         raise ValueError("--out - is one picture on stdout: name one image, or a folder for the pictures")
+    pictures: Iterable[tuple[Path, Image.Image]]
+    if files is None:  # a missing one is refused before anything is loaded
+        pictures = _pictures(inputs.open_pictures(request, page), names)
+    else:
+        pictures = inputs.open_each(files, as_json, _refuse)
     target = None if one_picture or (as_json and out is None) else _folder(FOLDER if out is None else out)
     with terminal.quiet_stdout(as_json or one_picture):
         pack = _packer(
             request.question, rule, tokens, layout, readable, guide, relevance, one_picture, as_json
         )
-    if files is None:
-        pictures = _pictures(inputs.open_pictures(request, page), names)
-    else:
-        pictures = inputs.open_each(files, as_json, _refuse)
     titles = _titles([Path(name) for name in names] if files is None else files, page, target)
     opened = 0
     for file, picture in pictures:
@@ -183,14 +184,16 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _pictures(pictures: Sequence[object], names: Sequence[str]) -> Iterator[tuple[Path, Image.Image]]:
+def _pictures(pictures: Sequence[object], names: Sequence[str]) -> list[tuple[Path, Image.Image]]:
     """Pictures with their names; a ValueError for a clip."""
     from PIL import Image
 
+    titled = []
     for name, picture in zip(names, pictures, strict=True):
         if not isinstance(picture, Image.Image):
             raise ValueError(f"{name!r} is a clip, and crop takes pictures: save a frame of it as PNG")
-        yield Path(name), picture
+        titled.append((Path(name), picture))
+    return titled
 
 
 def _titles(files: Sequence[Path], page: int | None, folder: Path | None) -> dict[Path, str]:

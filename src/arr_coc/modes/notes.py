@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from arr_coc.choose.allocation import joined_notes
 from arr_coc.choose.budget import COVERAGE, DEFAULT_BUDGET, Budget, budget_count, parse_budget
 from arr_coc.modes.call import Call, Chooser, Prepared
+from arr_coc.modes.magnify import tokens_of
 from arr_coc.modes.mode import MODES, Mode
 from arr_coc.seam.lora import COARSE
 
@@ -27,8 +29,24 @@ def note_of_call(
         prepared.note,
         f"gestalt {call.gestalt} had no effect: the coarse view is the model's own" if own_view else None,
         f"magnify had no effect in mode {mode.name}" if unmagnified else None,
+        lowered_magnify(call, prepared),
         remarks(chooser, call, prepared),
     )
+
+
+def lowered_magnify(call: Call, prepared: Prepared) -> str | None:
+    """Return a note on images whose budget is below the cost of one cell at the named scale, or None."""
+    if call.keep or isinstance(call.magnify, str):
+        return None
+    scales = [
+        f"{scale:.3g}"
+        for scale, one in zip(prepared.magnified, prepared.allocations, strict=False)  # none: not magnified
+        if (tokens_of(one.budget, one.total) or math.inf) < call.magnify**2 and scale < call.magnify
+    ]
+    if not scales:
+        return None
+    cost = math.ceil(call.magnify**2)
+    return f"magnify was lowered to {', '.join(scales)}: one cell at {call.magnify:g} takes {cost} tokens"
 
 
 def remarks(chooser: Chooser, call: Call, prepared: Prepared) -> str | None:

@@ -13,6 +13,7 @@ Rows and columns come from the *rules* of a page: straight edges of lines, fills
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -330,6 +331,8 @@ def _headers(
         uppers.append(_upper(lines, rows, number))
         for i in row:
             upper, column = uppers[number], []
+            if upper >= 0 and _in_columns(lines, rows[upper], row):
+                column, upper = [rows[upper][row.index(i)]], -1
             while upper >= 0 and not column:  # a cell may be empty
                 over = [k for k in rows[upper] if lines[k, 0] < lines[i, 2] and lines[k, 2] > lines[i, 0]]
                 framed = [k for k in rows[upper] if (frames[k, [0, 2]] == frames[i, [0, 2]]).all()]
@@ -371,9 +374,20 @@ def _upper(lines: NDArray[np.float64], rows: tuple[tuple[int, ...], ...], number
         if len(other) < 2 or not 0 <= top - max(lines[i, 3] for i in other) <= PITCH * height:
             continue
         over = {k for k in other for i in row if lines[k, 0] < lines[i, 2] and lines[k, 2] > lines[i, 0]}
-        if len(over) >= max(2, COLUMNS * len(row)):
+        if len(over) >= max(2, COLUMNS * len(row)) or (len(row) > 2 and _in_columns(lines, other, row)):
             return n
     return -1
+
+
+def _in_columns(lines: NDArray[np.float64], upper: Sequence[int], row: Sequence[int]) -> bool:
+    """Return whether two rows have as many lines, and what each spans with the one above it is a column.
+
+    Such are heads set flush left over numbers set flush right, which stand above nothing of their own.
+    """
+    if len(upper) != len(row):
+        return False
+    pairs = lines[[upper, row]]
+    return bool((pairs[:, :-1, 2].max(0) <= pairs[:, 1:, 0].min(0) + SLACK).all())
 
 
 def _look(light: NDArray[np.uint8], line: NDArray[np.float64]) -> tuple[float, float, float]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,20 @@ def model_place(relevance: str, argument: str, example: str) -> tuple[str, str]:
     return (str(path) if is_local(argument) else argument), remedy
 
 
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Hide transformers' progress bars, which would stand on stderr beside what `look` says."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def load_native(place: str, remedy: str, classes: Mapping[str, str], **settings: bool) -> tuple[Any, Any]:
     """Load a model, on an accelerator if there is one, and its processor, once each.
 
@@ -88,7 +103,7 @@ def _loaded(
 
     remote = not is_local(place)
     folder = download(place, SMALL_FILES, remedy=remedy) if remote else Path(place)
-    with reading(f"model {shorten(place)} can't be loaded", remedy):
+    with without_bars(), reading(f"model {shorten(place)} can't be loaded", remedy):
         kind = AutoConfig.from_pretrained(folder, trust_remote_code=False).model_type
         if kind not in dict(classes):
             raise ValueError(f"its type is {kind!r} and none of {', '.join(dict(classes))}")

