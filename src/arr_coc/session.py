@@ -28,7 +28,7 @@ from arr_coc.files.drawing import figure, thumbnail
 from arr_coc.files.images import ImageSource
 from arr_coc.files.paths import BUNDLED_NAME
 from arr_coc.files.pixels import image_pixels
-from arr_coc.files.question import check_questions, check_turns
+from arr_coc.files.question import check_questions, check_turns, standing_questions
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded
 from arr_coc.modes.magnify import Magnify
@@ -345,6 +345,7 @@ class Session:
         wanted = find_mode(mode)
         with watch("prompt"):
             inputs = self._call_inputs(question, history)
+        *_, asking = standing_questions([*(earlier for earlier, _ in history), question])
         images = self.encoded(mode)
         with images.in_conversation(history) if history else nullcontext(images) as encoded:
             call = new_call(
@@ -356,7 +357,7 @@ class Session:
                 watch=watch,
                 encoded=encoded,
                 use_cache=setting(model.base, inputs, "use_cache") is not False,
-                question=question,
+                question=asking,
                 keep=cells,
                 magnify=choice.get("magnify", 1),
             )
@@ -400,7 +401,8 @@ class Session:
                 and is passed on, and the session stays usable.
             on_plan: called with what is about to be read, as `plan` returns it.
             history: earlier (question, answer) pairs, which the model reads first; cells are chosen for this
-                question alone, and channels with an attention history read the earlier relevance maps.
+                question, and for those that it leans on ("And its price?"); channels with an attention
+                history read the earlier relevance maps.
             **choice: how cells are chosen.
 
         Raises:

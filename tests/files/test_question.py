@@ -9,9 +9,10 @@ import pytest
 from arr_coc.files.question import (
     check_question,
     check_questions,
-    last_question,
+    leans,
     questions_after,
     standing_questions,
+    standing_turns,
 )
 from each import each
 
@@ -73,20 +74,55 @@ def test_what_are_no_several_is_refused_on_one_short_line(
     assert len(message) < 200
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "And its price?", "and the kettle", "What about the next row?", "How about 2023?", "Or tea?", "Why?",
+        "Are you sure?", "Please check that again.", "And what about tea?", "And how much?",
+        "How much is it?", "What is its total?", " But who?",
+    ],
+)  # fmt: skip
+def test_what_leans_on_an_earlier_question(words: str) -> None:
+    assert leans(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "", "?!", "What is the total?", "Android version?", "How many dogs are there?", "Thanks!",
+        "What is this?", "And what is the total?", "But is it paid?", "Which server has its popup open?",
+        "What does the dog in the garden hold in its mouth?", "Orders of May?",
+        "When is it due?", "What time is it in Jakarta?", "When do they open?",
+    ],
+)  # fmt: skip
+def test_what_stands_alone(words: str) -> None:
+    assert not leans(words)
+
+
 def test_pictures_are_about_the_words_of_their_turn_or_the_last_before() -> None:
     assert list(standing_questions(["", "What?", "", "Who?", ""])) == [None, "What?", "What?", "Who?", "Who?"]
-    assert list(standing_questions([[], [3, 4], []])) == [None, [3, 4], [3, 4]]
     assert list(standing_questions([])) == []
 
 
+def test_a_question_that_leans_on_others_has_their_words_before_its_own() -> None:
+    turns = ["", "And x?", "And y?", "", "Its z?", "And w?", "Who pays?"]
+    assert list(standing_turns(turns)) == [(), (1,), (1, 2), (1, 2), (1, 2, 4), (2, 4, 5), (6,)]
+    assert list(standing_questions(turns))[2:5] == ["And x? And y?", "And x? And y?", "And x? And y? Its z?"]
+    assert dict(questions_after(turns, 2)) == {
+        4: "And x? And y? Its z?",
+        5: "And y? Its z? And w?",
+        6: "Who pays?",
+    }
+
+
 def test_a_turn_is_read_alike_however_long_the_conversation_becomes() -> None:
-    turns = ["", "What?", "", "Who?"]
+    turns = ["", "What?", "", "And who?"]
     for length in range(len(turns)):
         every = list(standing_questions(turns))
         assert list(standing_questions(turns[:length])) == every[:length]
 
 
-def test_what_the_user_says_later_and_last() -> None:
+def test_what_the_user_says_later() -> None:
     turns = ["What?", "", "Who?", "When?"]
     assert dict(questions_after(turns, 0)) == {2: "Who?", 3: "When?"}
     assert dict(questions_after(turns, 3)) == {}
@@ -94,5 +130,3 @@ def test_what_the_user_says_later_and_last() -> None:
     lazily = (read.append(number) or words for number, words in enumerate(turns))
     assert dict(islice(questions_after(lazily, 0), 1)) == {2: "Who?"}
     assert read == [0, 1, 2]  # and no further than it has to
-    assert last_question(["What?", "Who?", ""]) == "Who?"
-    assert last_question([[], []]) is None

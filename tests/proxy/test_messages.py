@@ -257,8 +257,8 @@ class TestWriting:
     def test_parts_are_added_to_the_end_of_a_turn(self, name: str) -> None:
         body = body_of(name)
         before = copy.deepcopy(body)
-        assert later_questions(api(name), body, 1) == {4: "And green?"}
-        assert later_questions(api(name), body, 0) == {1: "What is red?", 4: "And green?"}
+        assert later_questions(api(name), body, 1) == {4: "What is red? And green?"}
+        assert later_questions(api(name), body, 0) == {1: "What is red?", 4: "What is red? And green?"}
         made = with_parts(api(name), body, {}, {4: PARTS})
         key = "input" if name == "responses" else "messages"
         assert body == before

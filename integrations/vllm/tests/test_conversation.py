@@ -66,7 +66,7 @@ def test_turns_and_the_questions_of_images() -> None:
     said = [each for each in turns if each.text]
     assert [each.role for each in said] == ["system", "user", "assistant", "user"]
     assert [each.images for each in said] == [0, 1, 0, 1]
-    assert questions(turns) == [["What?", "And here?"], ["And here?"]]
+    assert questions(turns) == [["What?", "What? And here?"], ["What? And here?"]]
 
 
 def test_turns_that_begin_with_the_token_of_a_role() -> None:
@@ -81,7 +81,7 @@ def test_turns_that_begin_with_the_token_of_a_role() -> None:
         ("user", 1),
         ("tool", 1),
     ]
-    assert questions(turns) == [["What?", "And here?"], ["And here?"], ["And here?"]]
+    assert questions(turns) == [["What?", "What? And here?"], ["What? And here?"], ["What? And here?"]]
 
 
 def test_prompts_without_turns_or_words() -> None:

@@ -2,18 +2,38 @@
 
     standing_questions(["What?", "", "Who?"])    "What?", "What?", "Who?": what pictures in each are about
     questions_after(["What?", "", "Who?"], 0)    (2, "Who?"): what the user says later
-    last_question(["What?", "Who?", ""])         "Who?"
+    standing_turns(["The price?", "And its weight?"])    (0,), (0, 1): a question may lean on the one before
 
-Turns are what the user says in each, as a text or as the places of its tokens: empty where that is nothing,
-or where the turn is that of an assistant, a system or a tool.
+Turns are what the user says in each: empty where that is nothing, or where the turn is that of an assistant,
+a system or a tool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import tee
 from typing import TypeVar
 
-Words = TypeVar("Words")
+T = TypeVar("T")
+
+MAX_LEANING = 3  # turns whose words make one question: the last ones
+FIRST_WORDS = 3  # of a question, where one of these stands for what an earlier one named
+POSSESSIVES = frozenset("her hers his its their theirs".split())  # "it" is often the picture itself
+# Not "And what is the total?", which is a whole question
+OPENING = re.compile(
+    r"(?:(?:and|but|or|then),? )?(?:what|how) about\b|(?:and|but|or|then)\b(?!,? "
+    r"(?:what|which|who|whose|when|where|how|why|is|are|was|does|do|did|can|has)\b(?:\W+\w+){2})",
+    re.IGNORECASE,
+)
+# Of words such as these alone consists what refers to an answer: "Why?", "Can you check that again?"
+REFERRING = frozenset(
+    """
+    about again and answer any are be can check could detail details do does double elaborate else explain
+    further give how i in is it me more much no not of please really right say so sure tell than that the
+    then think was why would wrong you your
+    """.split()
+)
 
 
 def check_question(question: object) -> str:
@@ -75,25 +95,47 @@ def check_turns(question: object, history: object) -> list[str]:
     return check_history(history)
 
 
-def standing_questions(turns: Iterable[Words]) -> Iterator[Words | None]:
-    """Yield, for each turn, what its pictures are about: its own words, else the last before it, else None.
+def leans(words: str) -> bool:
+    """Return whether a question says only with the one before it what it is about: "And its price?"."""
+    parts = re.findall(r"[^\W_]+(?:['\u2019][^\W_]+)?", words.lower().replace("\u2019", "'"))
+    return bool(OPENING.match(words.lstrip())) or (
+        bool(parts) and (REFERRING.issuperset(parts) or not POSSESSIVES.isdisjoint(parts[:FIRST_WORDS]))
+    )
 
-    What is said later is no part of it: a turn is read alike however long the conversation becomes.
+
+def standing_turns(turns: Iterable[str]) -> Iterator[tuple[int, ...]]:
+    """Yield, for each turn, the numbers of the turns that say what its pictures are about.
+
+    Its own; before it those that its words lean on, at most MAX_LEANING together; without words those of the
+    turn before it; none where nothing was said. What is said later is no part of it: a turn is read alike
+    however long the conversation becomes.
     """
-    latest: Words | None = None
-    for words in turns:
-        latest = words or latest
-        yield latest or None
+    latest: tuple[int, ...] = ()
+    for number, words in enumerate(turns):
+        if words:
+            latest = (*(latest[1 - MAX_LEANING :] if leans(words) else ()), number)
+        yield latest
 
 
-def questions_after(turns: Iterable[Words], turn: int) -> Iterator[tuple[int, Words]]:
-    """Yield the numbers and words of the turns behind one, those that have words."""
-    return ((number, words) for number, words in enumerate(turns) if number > turn and words)
+def standing_questions(turns: Iterable[str]) -> Iterator[str | None]:
+    """Yield, for each turn, what its pictures are about, of `standing_turns`; None where nothing was said."""
+    said: list[str] = []
+    for words, numbers in _beside(turns, standing_turns):
+        said.append(words)
+        yield " ".join(said[number] for number in numbers) or None
 
 
-def last_question(turns: Sequence[Words]) -> Words | None:
-    """Return the words of the last turn that has any; None without any."""
-    return next((words for words in reversed(turns) if words), None)
+def questions_after(turns: Iterable[str], turn: int) -> Iterator[tuple[int, str]]:
+    """Yield the numbers and questions of the turns behind one, those that have words."""
+    for number, (words, question) in enumerate(_beside(turns, standing_questions)):
+        if number > turn and words and question:
+            yield number, question
+
+
+def _beside(turns: Iterable[str], read: Callable[[Iterable[str]], Iterator[T]]) -> Iterator[tuple[str, T]]:
+    """Yield each turn with what is read of it, which goes no further than that turn."""
+    own, other = tee(turns)
+    return zip(own, read(other), strict=True)
 
 
 def _listed(texts: object) -> list[object]:

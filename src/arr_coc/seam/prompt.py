@@ -25,7 +25,7 @@ from torch import Tensor
 from transformers import ProcessorMixin
 
 from arr_coc.files.atomic import one_line
-from arr_coc.files.question import last_question
+from arr_coc.files.question import standing_turns
 from arr_coc.files.worker import Worker
 from arr_coc.seam.assembly import KIND_NAMES, PROMPT_NAMES
 from arr_coc.seam.clips import TIME, ClipSteps, StepPixels, crowded, outline, takes_steps
@@ -549,7 +549,9 @@ def question_tokens(
     processor: Any = None,
     markers: TemplateMarkers | None = None,
 ) -> Tensor:
-    """Return the content tokens of the last user turn that has any, of one prompt `ids` [S]: bool [S].
+    """Return the content tokens of the question that one prompt `ids` [S] ends with: bool [S].
+
+    They are those of the last user turn that has any, and of earlier ones that it leans on.
 
     `attended` bool [S] is false for padding; `image_ids` are visual placeholders, `special_ids` never
     content; `processor` holds the tokenizer, or is one. Without `markers`, or where they aren't found: all
@@ -584,8 +586,11 @@ def question_tokens(
         and not any(left < end and right > start for start, end in spans)
     ]
     question = torch.zeros_like(content)
-    by_turn = [[one for one, left, right in words if left < end and right > start] for start, end in turns]
-    question[last_question(by_turn) or []] = True
+    by_turn = [[word for word in words if word[1] < end and word[2] > start] for start, end in turns]
+    *_, asking = standing_turns(
+        text[said[0][1] : said[-1][2]] if said else "" for said in by_turn
+    )  # the last turn is that of the question
+    question[[column for number in asking for column, _, _ in by_turn[number]]] = True
     return question
 
 

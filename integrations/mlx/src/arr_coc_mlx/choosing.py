@@ -70,7 +70,7 @@ class Chooser:
         return self.config.vision_config.spatial_merge_size
 
     def question(self, ids: np.ndarray) -> str | None:
-        """Return the words of the last turn of the user that has any in a prompt [L]; None without words."""
+        """Return the question that a prompt [L] ends with; None without words."""
         tokenizer = getattr(self.processor, "tokenizer", self.processor)
         numbers = torch.from_numpy(np.asarray(ids)).long()
         names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
