@@ -100,13 +100,6 @@ class TestRanked:
         assert {(3, 1), (3, 3)} in [text_at(page, unit) for unit in units]
         assert (3, 2) not in set().union(*(text_at(page, unit) for unit in units[:2]))
 
-    def test_a_cell_between_two_that_a_better_unit_shows_has_a_unit(self, page: PrintedPage) -> None:
-        """A box around a name and a total also holds the city, which isn't among its lines."""
-        spots = [(200, middle(3), 0.8), (650, middle(3), 0.4), (425, middle(3), 0.05)]
-        units = ranked_units(page, relevant(spots))
-        assert text_at(page, units[0]) == {(3, 1), (3, 3)}
-        assert any((3, 2) in text_at(page, unit) for unit in units)
-
     def test_a_control_is_what_to_click(self, page: PrintedPage) -> None:
         alerts, *_ = ranked_units(page, relevant([(50, 310, 0.9)]))
         assert alerts.control is not None

@@ -84,8 +84,8 @@ def _kept_relevance(allocation: Allocation) -> NDArray[np.float64]:
 def ranked_units(page: PrintedPage, allocation: Allocation, most: int = MAX_UNITS) -> tuple[PageUnit, ...]:
     """Return at most `most` units of a page by the relevance of an allocation's kept cells, best first.
 
-    No unit lies in the box of a better one that has all of its lines. Things without print, as on a
-    photograph, are the boxes of cells (`Allocation.evidence`).
+    No unit lies in the box of a better one. Things without print, as on a photograph, are the boxes of cells
+    (`Allocation.evidence`).
     """
     relevance, scores = _kept_relevance(allocation), line_scores(page, allocation)
     units = [*_of_lines(page, scores), *_of_controls(page, scores, relevance)]
@@ -100,7 +100,7 @@ def ranked_units(page: PrintedPage, allocation: Allocation, most: int = MAX_UNIT
         if unit.score <= 0 or len(kept) == most:
             break
         grown = unit._replace(box=whole_lines(unit.box, page.boxes))  # a lower line stands between two others
-        if not any(_holds(other.box, grown.box) and set(grown.lines) <= set(other.lines) for other in kept):
+        if not any(_holds(other.box, grown.box) for other in kept):
             kept.append(grown)
     return tuple(kept)
 
