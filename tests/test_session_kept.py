@@ -280,6 +280,14 @@ class TestConversation:
         assert torch.equal(alone.participatory, later.participatory)
         assert not torch.equal(alone.participatory, other.participatory)
 
+    def test_a_question_that_leans_on_the_one_before_chooses_with_it(self) -> None:
+        built = tiny("qwen3_vl")
+        model = ARRCOCModel.wrap(built.model, built.processor, budget=9, relevance="guide")
+        session = model.session(IMAGE)
+        later = session.look("And its left?", history=[(QUESTIONS[2], "red")])
+        assert torch.equal(later.participatory, session.look(f"{QUESTIONS[2]} And its left?").participatory)
+        assert not torch.equal(later.participatory, session.look("And its left?").participatory)
+
     @pytest.mark.parametrize("family", ["qwen3_vl", "llava"])
     def test_it_changes_no_question_by_itself(self, family: str) -> None:
         model = wrapped(family)  # goes by the model's own attention, beside that of a neutral question
