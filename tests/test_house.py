@@ -37,7 +37,7 @@ RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown",
 """Participles that say nothing of what a binding holds."""
 
 # A change that raises one of these says in docs/log/changes.md what the lines buy.
-MAX_WHEEL_LINES = 47_445
+MAX_WHEEL_LINES = 47_460
 MAX_LAB_LINES = 32_750
 MAX_TEST_LINES = 75_945
 MAX_SCRIPT_LINES = 17_350

@@ -345,7 +345,9 @@ class Session:
         wanted = find_mode(mode)
         with watch("prompt"):
             inputs = self._call_inputs(question, history)
-        *_, asking = standing_questions([*(earlier for earlier, _ in history), question])
+        asking: str | None = question
+        if history:
+            *_, asking = standing_questions([*(earlier for earlier, _ in history), question])
         images = self.encoded(mode)
         with images.in_conversation(history) if history else nullcontext(images) as encoded:
             call = new_call(

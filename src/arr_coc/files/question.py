@@ -117,12 +117,18 @@ def standing_turns(turns: Iterable[str]) -> Iterator[tuple[int, ...]]:
         yield latest
 
 
+def last_turns(turns: Iterable[str]) -> tuple[int, ...]:
+    """Return the last of `standing_turns`, of one turn or more."""
+    *_, last = standing_turns(turns)
+    return last
+
+
 def standing_questions(turns: Iterable[str]) -> Iterator[str | None]:
     """Yield, for each turn, what its pictures are about, of `standing_turns`; None where nothing was said."""
-    said: list[str] = []
+    every: list[str] = []
     for words, numbers in _beside(turns, standing_turns):
-        said.append(words)
-        yield " ".join(said[number] for number in numbers) or None
+        every.append(words)
+        yield " ".join(every[number] for number in numbers) or None
 
 
 def questions_after(turns: Iterable[str], turn: int) -> Iterator[tuple[int, str]]:

@@ -449,7 +449,8 @@ def guide_folder(folder: str | Path) -> Path:
 
 @lru_cache(maxsize=4)
 def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Guide:
-    resolve_device(device)  # refuses one that was never looked up by its name, such as "meta"
+    if device.type == "meta":
+        raise ValueError("device 'meta' can't be used, for it holds no numbers: use auto, cpu or cuda")
     if not path.is_file():
         raise ValueError(
             f"{str(path.parent)!r} has no guide ({GUIDE_FILE}): give a folder that arr-coc train guide --out "

@@ -36,12 +36,12 @@ def note_of_call(
 
 def lowered_magnify(call: Call, prepared: Prepared) -> str | None:
     """Return a note on images whose budget is below the cost of one cell at the named scale, or None."""
-    if call.keep or isinstance(call.magnify, str):
+    if call.keep or isinstance(call.magnify, str) or call.magnify == 1:
         return None
     scales = [
         f"{scale:.3g}"
         for scale, one in zip(prepared.magnified, prepared.allocations, strict=False)  # none: not magnified
-        if (tokens_of(one.budget, one.total) or math.inf) < call.magnify**2 and scale < call.magnify
+        if scale < call.magnify and (tokens_of(one.budget, one.total) or math.inf) < call.magnify**2
     ]
     if not scales:
         return None

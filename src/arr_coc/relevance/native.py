@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -62,16 +62,16 @@ def model_place(relevance: str, argument: str, example: str) -> tuple[str, str]:
 
 
 @contextmanager
-def without_bars() -> Iterator[None]:
+def without_bars() -> Generator[None]:
     """Hide transformers' progress bars, which would stand on stderr beside what `look` says."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from transformers import ProcessorMixin
 
 from arr_coc.files.atomic import one_line
-from arr_coc.files.question import standing_turns
+from arr_coc.files.question import last_turns
 from arr_coc.files.worker import Worker
 from arr_coc.seam.assembly import KIND_NAMES, PROMPT_NAMES
 from arr_coc.seam.clips import TIME, ClipSteps, StepPixels, crowded, outline, takes_steps
@@ -587,9 +587,7 @@ def question_tokens(
     ]
     question = torch.zeros_like(content)
     by_turn = [[word for word in words if word[1] < end and word[2] > start] for start, end in turns]
-    *_, asking = standing_turns(
-        text[said[0][1] : said[-1][2]] if said else "" for said in by_turn
-    )  # the last turn is that of the question
+    asking = last_turns([text[own[0][1] : own[-1][2]] if own else "" for own in by_turn])
     question[[column for number in asking for column, _, _ in by_turn[number]]] = True
     return question
 
