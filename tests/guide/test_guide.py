@@ -195,7 +195,7 @@ def test_a_selector_looks_where_it_is_told_to() -> None:
     assert Selector.from_pretrained(device="cpu").device.type == "cpu"
     with pytest.raises(ValueError, match="nowhere"):
         Selector.from_pretrained(device="nowhere")
-    with pytest.raises(ValueError, match="device 'meta' can't be used: use auto"):
+    with pytest.raises(ValueError, match="device 'meta' can't be used on this machine: use auto"):
         Selector.from_pretrained(device=torch.device("meta"))
     assert Selector.from_pretrained(dtype="float32").guide.pages.norm.weight.dtype == torch.float32
 

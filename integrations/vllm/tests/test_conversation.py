@@ -108,7 +108,7 @@ def test_an_image_of_a_tool_is_asked_about_by_the_user(markers: TemplateMarkers)
     chat += (
         f"That.{END}\n" + turn("user", "And the date?") + CALL + reply(IMAGE) + CALL + reply("None") + NEXT
     )
-    assert questions(split(chat, marks)) == [["What?", "And the date?"]] * 2 + [["And the date?"]]
+    assert questions(split(chat, marks)) == [["What?", "What? And the date?"]] * 2 + [["What? And the date?"]]
     role = turn("user", f"{IMAGE}What?") + CALL + turn("tool", f"A crop: {IMAGE}") + NEXT  # Qwen2.5-VL's
     assert questions(split(role, marks)) == [["What?"]] * 2
 

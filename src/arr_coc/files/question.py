@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import tee
+from itertools import chain, islice, tee
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -20,6 +20,7 @@ T = TypeVar("T")
 MAX_LEANING = 3  # turns whose words make one question: the last ones
 FIRST_WORDS = 3  # of a question, where one of these stands for what an earlier one named
 POSSESSIVES = frozenset("her hers his its their theirs".split())  # "it" is often the picture itself
+WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
 # Not "And what is the total?", which is a whole question
 OPENING = re.compile(
     r"(?:(?:and|but|or|then),? )?(?:what|how) about\b|(?:and|but|or|then)\b(?!,? "
@@ -97,9 +98,12 @@ def check_turns(question: object, history: object) -> list[str]:
 
 def leans(words: str) -> bool:
     """Return whether a question says only with the one before it what it is about: "And its price?"."""
-    parts = re.findall(r"[^\W_]+(?:['\u2019][^\W_]+)?", words.lower().replace("\u2019", "'"))
-    return bool(OPENING.match(words.lstrip())) or (
-        bool(parts) and (REFERRING.issuperset(parts) or not POSSESSIVES.isdisjoint(parts[:FIRST_WORDS]))
+    if OPENING.match(words.lstrip()):
+        return True
+    parts = (part[0].lower() for part in WORD.finditer(words))  # of a long text the first ones decide
+    first = list(islice(parts, FIRST_WORDS))
+    return bool(first) and (
+        not POSSESSIVES.isdisjoint(first) or all(part in REFERRING for part in chain(first, parts))
     )
 
 

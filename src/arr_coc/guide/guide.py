@@ -449,8 +449,7 @@ def guide_folder(folder: str | Path) -> Path:
 
 @lru_cache(maxsize=4)
 def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Guide:
-    if device.type == "meta":
-        raise ValueError("device 'meta' can't be used: use auto, cpu or cuda")
+    resolve_device(device)  # refuses one that was never looked up by its name, such as "meta"
     if not path.is_file():
         raise ValueError(
             f"{str(path.parent)!r} has no guide ({GUIDE_FILE}): give a folder that arr-coc train guide --out "

@@ -329,10 +329,12 @@ def _headers(
     uppers: list[int] = []  # of each row the one above it in its table, -1 without one
     for number, row in enumerate(rows):
         uppers.append(_upper(lines, rows, number))
+        if uppers[number] >= 0 and _in_columns(lines, rows[uppers[number]], row):
+            for i, k in zip(row, rows[uppers[number]], strict=True):
+                above[i] = k
+            continue
         for i in row:
             upper, column = uppers[number], []
-            if upper >= 0 and _in_columns(lines, rows[upper], row):
-                column, upper = [rows[upper][row.index(i)]], -1
             while upper >= 0 and not column:  # a cell may be empty
                 over = [k for k in rows[upper] if lines[k, 0] < lines[i, 2] and lines[k, 2] > lines[i, 0]]
                 framed = [k for k in rows[upper] if (frames[k, [0, 2]] == frames[i, [0, 2]]).all()]

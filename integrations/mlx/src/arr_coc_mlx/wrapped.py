@@ -40,8 +40,10 @@ from arr_coc_mlx.towers import KeptCells, numbered
 MODES = {mode.name: mode for mode in (FULL, PRUNE, SPARSE)}
 """Modes that run with MLX, by name."""
 STAGES = ("prompt", "texture", "scoring", "balancing", "allocating", "gestalt", "encode", "prefill", "decode")
-KNOWN = {"inputs_embeds", "position_ids", "rope_deltas", "attention_mask"}
-KNOWN |= {"visual_pos_masks", "deepstack_visual_embeds"}
+KNOWN = {
+    *("inputs_embeds", "position_ids", "rope_deltas", "attention_mask"),
+    *("visual_pos_masks", "deepstack_visual_embeds"),
+}
 """What MLX-VLM may say of a prompt's embeddings so that its columns can be dropped."""
 VIDEO = "arr-coc can't choose in videos with MLX yet: send images, or use mode 'full'"
 

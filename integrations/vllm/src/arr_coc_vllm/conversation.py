@@ -85,6 +85,7 @@ def questions(turns: Sequence[Turn]) -> list[list[str]]:
     words = [turn.text if turn.role == "user" else "" for turn in turns]
     listed = []
     for place, (turn, own) in enumerate(zip(turns, standing_questions(words), strict=True)):
-        every = [*([own] if own else ()), *(text for _, text in questions_after(words, place))]
-        listed += [list(every) for _ in range(turn.images)]
+        if turn.images:
+            every = [*([own] if own else ()), *(text for _, text in questions_after(words, place))]
+            listed += [list(every) for _ in range(turn.images)]
     return listed
