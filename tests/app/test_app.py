@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -181,6 +182,32 @@ class TestAsking:
         assert tab.view is before
         tab.stopping = False
         assert ask(models, tab, image, "Why?")["question"] == "Why?"
+
+    def test_what_was_stopped_stays_so_when_the_next_begins(
+        self, models: Models, image: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tab, inside, go_on = Tab(), Event(), Event()
+        texts: list[str] = []
+        whole = Session.ask
+
+        def slow(self: Session, question: str, *, on_text: Callable[[str], None], **more: Any) -> Any:
+            inside.set()
+            assert go_on.wait(30)  # a long forward pass, which reports nothing
+            return whole(self, question, on_text=lambda text: (texts.append(text), on_text(text)), **more)
+
+        monkeypatch.setattr(Session, "ask", slow)
+        handlers.begin(7, tab)
+        stopped = asking.ask(models, tab, AskForm(image, "Why?", 12, mode="prune"))
+        next(stopped)
+        assert inside.wait(30)
+        handlers.on_stop(tab)
+        with pytest.raises(Stopped):
+            list(stopped)
+        monkeypatch.undo()
+        handlers.begin(7, tab)
+        go_on.set()
+        assert ask(models, tab, image, "When?")["question"] == "When?"
+        assert len(texts) == 1  # and ended at its first report
 
     def test_stop_while_waiting(self, models: Models, image: str) -> None:
         tab = Tab(stopping=True)

@@ -308,12 +308,17 @@ def follow(
     """Run work in the models' thread, yield the progress that it reports, and return its result.
 
     Raises:
-        Stopped: `tab.stopping` was set, or the server ends. The work ends at its next report.
+        Stopped: the user has stopped it or begun something else, or the server ends. The work ends at its
+            next report.
     """
     messages: SimpleQueue[str] = SimpleQueue()
+    own = tab.begun
+
+    def ends() -> bool:
+        return tab.stopping or tab.begun != own or models.closed
 
     def notify(text: str) -> None:
-        if tab.stopping or models.closed:
+        if ends():
             raise Stopped
         messages.put(text)
 
@@ -321,7 +326,7 @@ def follow(
     if not models.ready(which):
         yield Update(f"Loading the model {models.name(which)} ...")
     while not (future.done() and messages.empty()):
-        if tab.stopping or models.closed:
+        if ends():
             future.cancel()
             raise Stopped
         try:

@@ -127,7 +127,7 @@ def on_remember(question: str, *settings: Any) -> dict[str, Any]:
 
 def begin(buttons: int, tab: Tab, problems: int = 0) -> list[Any]:
     """Return [status, buttons, problems] as work begins: the second and third button (Stop) enabled."""
-    tab.stopping = False
+    tab.stopping, tab.begun = False, tab.begun + 1
     enabled = [gr.update(interactive=n in (1, 2)) for n in range(buttons)]
     return ["Waiting for the model ...", *enabled, *[""] * problems]
 

@@ -89,6 +89,7 @@ class Tab:
     record: SeenPicture | None = None  # the form's picture, encoded by the guide
     pictures: int = 0  # number of pictures so far, to discard results for earlier ones
     stopping: bool = False  # the user has stopped this tab's work
+    begun: int = 0  # works so far: one that was stopped stays so when the next begins
     closer: bool = False  # the detail view is open
     settings: tuple[Any, ...] | None = None  # of the answer on the page
     moved: bool = False  # the form's image isn't that of the answer
