@@ -3,7 +3,8 @@
 #   make ask     install, then answer the built-in sample question from at most 273 of 1024 visual tokens
 #   make test    install with the test tools, then run the tests (no GPU, no network; those of the app in a browser
 #                are skipped where there is no Chromium, unless ARR_COC_BROWSER=required): some five minutes on two cores
-#   make test-slow   the tests that take long, more families of some among them: ten minutes more
+#   make test-slow   the tests that take long, more families of some among them: some twenty minutes more
+#   make test-watched   those of them that .ci/run runs: the app in a browser, the README and what wraps a model
 #   make test-kernels   the tests of `make test` twice, with the plainest kernels that torch has for a CPU and with those for
 #                AVX2: what holds may not depend on the machine
 #   make test-oldest   the same tests with the oldest release of everything that pyproject.toml allows, in an
@@ -20,7 +21,7 @@
 #   make test-gateways LiteLLM's proxy and Open WebUI's functions in front of arr-coc's, in environments of their own,
 #                .venv-litellm and .venv-open-webui (6 GB)
 #   make test-all      test, test-slow, test-oldest, test-mlx, test-lmms, test-scale, test-transformers of RELEASES and
-#                test-vllm of VLLM_RELEASES, one by one (.ci/run runs the first two and test-mlx)
+#                test-vllm of VLLM_RELEASES, one by one (.ci/run runs the first, test-watched and test-mlx)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
 #   make house   sizes, circles of imports, names and the routes of a question, measured; writes the table of docs/architecture.md
@@ -51,13 +52,14 @@ OPEN_WEBUI ?= .venv-open-webui
 RELEASES ?= 5.18.0 5.20.2 5.24.0
 VLLM_RELEASES ?= 0.32.0
 ON_RELEASES := tests/seam tests/modes tests/test_model.py
+WATCHED := tests/app tests/browser $(ON_RELEASES) tests/test_contract.py tests/test_readme_blocks.py tests/test_shipping.py
 ARGS ?=
 TORCH ?=
 BIN := $(VENV)/bin
 NOTICE = @echo 'installing into $(VENV), once: some six minutes and 6 GB (without a GPU two and 1.8: make ... TORCH=cpu)'
 PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-mlx test-lmms test-scale test-gateways test-all lint types docs notebook dist fresh from-wheel lint-shipping clean
+.PHONY: house ask app test test-slow test-watched test-kernels test-oldest test-transformers test-vllm test-mlx test-lmms test-scale test-gateways test-all lint types docs notebook dist fresh from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -71,6 +73,9 @@ test: $(VENV)/installed-dev
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python $(PYTEST) -m "slow and not gpu" $(ARGS)
+
+test-watched: $(VENV)/installed-dev
+	$(BIN)/python $(PYTEST) -m "slow and not gpu" $(WATCHED) $(ARGS)
 
 test-kernels: $(VENV)/installed-dev
 	ATEN_CPU_CAPABILITY=default $(BIN)/python $(PYTEST) -m "not slow and not gpu" $(ARGS)

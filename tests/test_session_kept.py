@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -238,18 +238,10 @@ class TestWhatIsRead:
     def test_threads(self, model: ARRCOCModel) -> None:
         session = model.session(IMAGE, keep_image_after=0)
         expected = {q: model.ask(IMAGE, q, mode="full", max_new_tokens=5).text for q in QUESTIONS}
-        texts: list[tuple[str, str]] = []
-
-        def work(question: str) -> None:
-            texts.extend((question, session.ask(question, max_new_tokens=5).text) for _ in range(4))
-
-        threads = [threading.Thread(target=work, args=(question,)) for question in QUESTIONS]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(texts) == 16
-        assert all(expected[question] == text for question, text in texts)
+        every = list(QUESTIONS) * 4
+        with ThreadPoolExecutor(len(QUESTIONS)) as pool:
+            texts = list(pool.map(lambda q: session.ask(q, max_new_tokens=5).text, every))
+        assert texts == [expected[q] for q in every]
 
 
 class TestConversation:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from access import assert_accessible, assert_usable_by_keys
@@ -23,6 +23,8 @@ from launching import PACKAGES
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
+
 from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE, OF_CLIPS, PACKING
 from arr_coc.app.samples import SAMPLE, THUMBNAIL, picture_samples
 from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FILE
@@ -31,15 +33,12 @@ from arr_coc.video import write_clip
 from arr_coc_lab.results.files import write_results
 from clip_models import frame
 
-if TYPE_CHECKING:
-    pass
-from playwright.sync_api import Browser, BrowserContext, Page, Route
-
 pytestmark = pytest.mark.slow
 
 SAMPLED = json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]
 COUNTED = picture_samples()[-1].question
-SERVE = (
+SERVE = (  # without an OCR, as the extra `app` alone leaves it
+    "import sys; sys.modules['rapidocr'] = None;"
     "from arr_coc.app import launch;"
     "launch(port={port}, results={results!r}, ready=lambda address: print(address, flush=True))"
 )
@@ -462,6 +461,7 @@ def test_a_picture_is_chosen_and_asked_about_with_keys_alone(
     tab_to(page, "#image button[aria-label='Remove Image']", key="Shift+Tab")
     page.keyboard.press("Enter")
     page.wait_for_selector("#sight canvas", state="detached")
+    page.wait_for_selector("#image input[type=file]", state="attached")
     Image.new("RGB", (800, 640), "white").save(tmp_path / "white.png")
     with page.expect_file_chooser() as chooser:
         page.keyboard.press("Tab")
@@ -695,7 +695,7 @@ def test_a_clip_is_dropped_in_asked_about_and_made_room_for(
     assert "at most 5 minutes, 64 MB" in page.inner_text("#clip")
     drop(page, video, "video/mp4")  # the live view says in a line where clips go
     page.wait_for_selector("#clip-preview img")
-    page.wait_for_function(f"document.querySelector('#looking-status').innerText === {OF_CLIPS!r}")
+    expect(page.locator("#looking-status")).to_have_text(OF_CLIPS, timeout=PATIENCE)
     page.locator("#clip button[aria-label*='emove' i], #clip button[aria-label*='lear' i]").first.click()
     page.wait_for_selector("#clip-preview img", state="detached")
     show_answer(page)

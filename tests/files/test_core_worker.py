@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -60,13 +61,8 @@ def test_what_a_script_prints_is_no_answer(worker: Worker) -> None:
 
 
 def test_threads_get_their_own_answers(worker: Worker) -> None:
-    answers: dict[int, int] = {}
-    threads = [threading.Thread(target=lambda i=i: answers.update({i: worker.ask(i)})) for i in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == {i: i for i in range(16)}
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(worker.ask, range(16))) == list(range(16))
 
 
 def test_a_copy_starts_a_child_of_its_own(worker: Worker) -> None:
@@ -97,7 +93,7 @@ def test_an_idle_child_is_ended_and_another_answers(worker: Worker) -> None:
     for _ in range(50):
         if other._child is None:
             break
-        threading.Event().wait(0.05)
+        time.sleep(0.05)
     assert other._child is None
     assert other.ask("pid") != first
     other.end()

@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -396,24 +397,17 @@ class TestThreads:
     def test_every_mode_at_once(self, family: str) -> None:
         expected = by_mode(learned(family, kinds=KINDS), family)
         loras, modes = learned(family, kinds=KINDS), list(MODES)  # whose twins are not made yet
-        together, wrong = threading.Barrier(len(modes)), []
+        together = threading.Barrier(len(modes), timeout=60)
 
-        def run(mode: str) -> None:
-            try:
-                for _ in range(3):
-                    together.wait(timeout=60)
-                    if not torch.equal(logits(model_of(loras, mode), family), expected[mode]):
-                        wrong.append(mode)
-            except BaseException as error:  # a thread's own error would be lost
-                wrong.append(repr(error))
-                together.abort()
+        def run(mode: str) -> bool:
+            same = []
+            for _ in range(3):
+                together.wait()
+                same.append(torch.equal(logits(model_of(loras, mode), family), expected[mode]))
+            return all(same)
 
-        threads = [threading.Thread(target=run, args=(mode,)) for mode in modes]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
+        with ThreadPoolExecutor(len(modes)) as pool:
+            assert dict(zip(modes, pool.map(run, modes), strict=True)) == dict.fromkeys(modes, True)
 
 
 class TestAdaptersOfTheUser:
@@ -590,25 +584,18 @@ class TestInTheModel:
     def test_threads_that_ask_in_other_modes(self) -> None:
         model, modes = self.around(KINDS), list(MODES)
         expected = dict(zip(modes, self.answers(self.around(KINDS)), strict=True))
-        together, wrong = threading.Barrier(len(modes)), []
+        together = threading.Barrier(len(modes), timeout=60)
 
-        def run(mode: str) -> None:
-            try:
-                for _ in range(2):
-                    together.wait(timeout=60)
-                    text = model.ask(self.IMAGE, "What?", mode=mode, max_new_tokens=5).text
-                    if text != expected[mode]:
-                        wrong.append((mode, text))
-            except BaseException as error:  # a thread's own error would be lost
-                wrong.append(repr(error))
-                together.abort()
+        def run(mode: str) -> list[str]:
+            texts = []
+            for _ in range(2):
+                together.wait()
+                texts.append(model.ask(self.IMAGE, "What?", mode=mode, max_new_tokens=5).text)
+            return texts
 
-        threads = [threading.Thread(target=run, args=(mode,)) for mode in modes]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
+        with ThreadPoolExecutor(len(modes)) as pool:
+            answers = dict(zip(modes, pool.map(run, modes), strict=True))
+        assert answers == {mode: [text] * 2 for mode, text in expected.items()}
 
     @pytest.mark.slow
     @torch.no_grad()
