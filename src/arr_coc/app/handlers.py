@@ -315,7 +315,7 @@ def on_look(
 ) -> list[Any]:
     """Draw which cells the guide would keep: [view or None, what is missing or wrong]."""
     pictures = tab.pictures
-    if image is None:
+    if image is None or tab.clip is not None:  # a browser may still send the picture that a clip replaced
         tab.record = None
         return [None, NO_PICTURE if tab.clip is None else OF_CLIPS]
     if not question.strip():
@@ -344,7 +344,7 @@ def on_pack(
     """Make the pictures that would be sent to an API: [line, pictures with captions, table, file]."""
     if not is_shown:
         return [gr.skip()] * 4
-    if image is None:
+    if image is None or tab.clip is not None:
         return packing.empty(NO_PICTURE if tab.clip is None else OF_CLIPS)
     try:
         packed = packing.packed_pictures(looking, tab, image, question, rule, tokens, layout)
