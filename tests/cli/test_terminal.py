@@ -16,6 +16,7 @@ from arr_coc.choose.stopwatch import STAGES
 from arr_coc.cli import terminal
 from arr_coc.files.images import open_image
 from arr_coc.guide.coupling import Coupling, Match
+from arr_coc.guide.trust import PHOTOGRAPH, SENTENCES
 from arr_coc.model import ARRCOCModel
 from arr_coc.relevance.deciding import best_kept
 from arr_coc.session import Session
@@ -234,6 +235,17 @@ def test_what_the_guide_says(
     assert expected in out
     assert missing not in out
     assert ('total, as "sum" (0.90)' in out) == ("confidence" in out)
+
+
+def test_a_remark_is_printed_once(capsys: Capture) -> None:
+    coupling = Coupling(torch.zeros(2, 3), 0.1, 0.0, 0.0, (Match("total", "total", 0.1, (0.5, 0.5)),))
+    allocation = dataclasses.replace(
+        best_kept((1, 2, 3), torch.arange(6.0), 2), note=f"{SENTENCES['nothing']}; {PHOTOGRAPH}"
+    )
+    terminal.print_allocation("a.png", "What?", allocation, coupling)
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count(SENTENCES["nothing"]) == 1
+    assert f"note {PHOTOGRAPH}" in out
 
 
 def test_long_questions_are_shortened(capsys: Capture) -> None:

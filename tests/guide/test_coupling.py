@@ -156,6 +156,13 @@ def test_the_best_of_each_word() -> None:
     assert [match.term for match in coupling.best(0.3)] == ["pay", "tax"]
 
 
+def test_a_word_that_is_printed_is_told_before_a_likelier_related_one() -> None:
+    """ "March" stands above its column; "January" beside it is no better an answer to "in March?"."""
+    listed = (Match("march", "march", 0.98, (0, 0.7)), Match("march", "january", 0.99, (0, 0.4)))
+    for matches in (listed, listed[::-1]):
+        assert [match.term for match in Coupling(torch.zeros(1, 1), 0.5, matches=matches).best()] == ["march"]
+
+
 @each("text", ["Valenzuela?", "What is the tP-802?", "What is number 78?", "7945?", "What does Adult say?"])
 def test_a_name_is_no_question_about_everything(text: str) -> None:
     """Each of these shares a row of the table of words with one that is."""

@@ -340,6 +340,7 @@ class TestFile:
             Trace.load(path)
         assert "\n" not in str(caught.value)
         assert "Trace.save" in str(caught.value)
+        assert "arr-coc ask --trace" in str(caught.value)
         assert message in str(caught.value)
 
     @staticmethod

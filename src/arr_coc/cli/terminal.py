@@ -286,8 +286,9 @@ def print_allocation(
         rows += _guided(coupling)
     if allocation.void:
         rows.append(("note", VOID))
-    if allocation.note is not None and not any(allocation.note in value for _, value in rows):
-        rows.append(("note", allocation.note))
+    every = "\n".join(value for _, value in rows)
+    if remarks := [part for part in (allocation.note or "").split("; ") if part not in every]:
+        rows.append(("note", "; ".join(remarks)))
     print_rows(rows)
 
 

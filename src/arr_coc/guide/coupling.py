@@ -136,11 +136,14 @@ class Coupling:
 
     def best(self, least: float = LIKELY) -> tuple[Match, ...]:
         """Return the best match of each word of the question, if its likeness is at least `least`."""
+
+        def rank(match: Match) -> tuple[bool, float]:  # "march", if it is printed, before "january"
+            return match.likeness >= LIKELY and is_form(match.term, match.word), match.likeness
+
         best: dict[str, Match] = {}
         for match in self.matches:
-            before = best[match.word].likeness if match.word in best else -1.0
-            if match.likeness >= least and match.likeness > before:
-                best[match.word] = match
+            if match.likeness >= least:
+                best[match.word] = max(best.get(match.word, match), match, key=rank)
         return tuple(best.values())
 
     @cached_property

@@ -271,10 +271,8 @@ class Trace:
         try:
             return cls(**_fields(*_read(Path(path))))
         except (OSError, ValueError, KeyError, RecursionError, SafetensorError) as error:
-            reason = one_line(error)
-            raise ValueError(
-                f"{str(path)!r} is not a saved trace ({reason}); write one with Trace.save"
-            ) from error
+            what = f"{str(path)!r} is not a saved trace ({one_line(error)})"
+            raise ValueError(f"{what}; write one with Trace.save or arr-coc ask --trace") from error
 
     def _plain(self) -> dict[str, Any]:
         """Return the JSON fields, as typed by `PLAIN`."""
