@@ -80,6 +80,7 @@ def test_what_are_no_several_is_refused_on_one_short_line(
         "And its price?", "and the kettle", "What about the next row?", "How about 2023?", "Or tea?", "Why?",
         "Are you sure?", "Please check that again.", "And what about tea?", "And how much?",
         "How much is it?", "What is its total?", " But who?",
+        "The next one?", "the left one", "Where is it?", "Is that correct?", "What else?", "Are there any others?",
     ],
 )  # fmt: skip
 def test_what_leans_on_an_earlier_question(words: str) -> None:
@@ -92,7 +93,8 @@ def test_what_leans_on_an_earlier_question(words: str) -> None:
         "", "?!", "What is the total?", "Android version?", "How many dogs are there?", "Thanks!",
         "What is this?", "And what is the total?", "But is it paid?", "Which server has its popup open?",
         "What does the dog in the garden hold in its mouth?", "Orders of May?",
-        "When is it due?", "What time is it in Jakarta?", "When do they open?",
+        "When is it due?", "What time is it in Jakarta?", "When do they open?", "What is it?", "Who is she?",
+        "What is the mean?", "What is on the left?", "Where is the lamp?",
     ],
 )  # fmt: skip
 def test_what_stands_alone(words: str) -> None:
@@ -123,8 +125,8 @@ def test_a_turn_is_read_alike_however_long_the_conversation_becomes() -> None:
 
 
 def test_what_the_user_says_later() -> None:
-    turns = ["What?", "", "Who?", "When?"]
-    assert dict(questions_after(turns, 0)) == {2: "Who?", 3: "When?"}
+    turns = ["What?", "", "Who?", "How many?"]
+    assert dict(questions_after(turns, 0)) == {2: "Who?", 3: "How many?"}
     assert dict(questions_after(turns, 3)) == {}
     read: list[int] = []
     lazily = (read.append(number) or words for number, words in enumerate(turns))

@@ -23,16 +23,18 @@ POSSESSIVES = frozenset("her hers his its their theirs".split())  # "it" is ofte
 WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
 # Not "And what is the total?", which is a whole question
 OPENING = re.compile(
-    r"(?:(?:and|but|or|then),? )?(?:what|how) about\b|(?:and|but|or|then)\b(?!,? "
+    r"(?:(?:and|but|or|then),? )?(?:(?:what|how) about|(?:what|who) else)\b|(?:and|but|or|then)\b(?!,? "
     r"(?:what|which|who|whose|when|where|how|why|is|are|was|does|do|did|can|has)\b(?:\W+\w+){2})",
     re.IGNORECASE,
 )
-# Of words such as these alone consists what refers to an answer: "Why?", "Can you check that again?"
+# What consists of words such as these alone names nothing itself: "Why?", "The next one?", "Is that correct?"
 REFERRING = frozenset(
     """
-    about again and answer any are be can check could detail details do does double elaborate else explain
-    further give how i in is it me more much no not of please really right say so sure tell than that the
-    then think was why would wrong you your
+    about above again and another answer any anything are be below can check correct could detail
+    details did do does double elaborate else exactly explain further give got had has how i in is it
+    last left me more much next no not of one ones only other others please really right same say second
+    so something still sure tell than that the them then there these they think third those too true was
+    were when where which why would wrong you your
     """.split()
 )
 
