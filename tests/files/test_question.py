@@ -80,7 +80,7 @@ def test_what_are_no_several_is_refused_on_one_short_line(
         "And its price?", "and the kettle", "What about the next row?", "How about 2023?", "Or tea?", "Why?",
         "Are you sure?", "Please check that again.", "And what about tea?", "And how much?",
         "How much is it?", "What is its total?", " But who?",
-        "The next one?", "the left one", "Where is it?", "Is that correct?", "What else?", "Are there any others?",
+        "The next one?", "the left one", "Where is it?", "Is that correct?", "What else?", "Any others?",
     ],
 )  # fmt: skip
 def test_what_leans_on_an_earlier_question(words: str) -> None:

@@ -7,6 +7,7 @@ import gc
 import sys
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -244,47 +245,29 @@ class TestThreads:
         inputs = [prompts(built, [(question, [picture(i)])]) for i, question in enumerate(questions)]
         stock = [model(**one).logits for one in inputs]
         watched_alone = [built.model(**one).logits for one in inputs]  # under sdpa
-        together, wrong = threading.Barrier(2 * len(questions)), []
-
-        def check(correct: bool, name: str) -> None:
-            if not correct:
-                wrong.append(name)
+        together = threading.Barrier(2 * len(questions), timeout=60)
 
         def watching(i: int) -> None:
             calls: list[tuple[int, int]] = []
             observe = lambda layer, query, *_: calls.append((layer, query.shape[2]))  # noqa: E731
-            together.wait(timeout=60)
+            together.wait()
             with torch.no_grad(), watch_attention(model, "language", observe) as watched:
                 for _ in range(3):
                     calls.clear()
-                    logits = watched(**inputs[i]).logits
-                    check(near(logits, watched_alone[i]), f"watched {i}")
+                    assert near(watched(**inputs[i]).logits, watched_alone[i])
                     width = inputs[i]["input_ids"].shape[1]
-                    check(calls == [(0, width), (1, width)], f"calls of {i}: {calls}")
+                    assert calls == [(0, width), (1, width)]
 
         def calling(i: int) -> None:
-            together.wait(timeout=60)
+            together.wait()
             with torch.no_grad():
                 for _ in range(3):
-                    check(torch.equal(model(**inputs[i]).logits, stock[i]), f"unwatched {i}")
+                    assert torch.equal(model(**inputs[i]).logits, stock[i])
 
-        def run(work: Any, i: int) -> None:
-            try:
-                work(i)
-            except BaseException as error:  # a thread's own error would be lost
-                wrong.append(repr(error))
-                together.abort()
-
-        threads = [
-            threading.Thread(target=run, args=(work, i))
-            for work in (watching, calling)
-            for i in range(len(questions))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
+        with ThreadPoolExecutor(together.parties) as pool:
+            every = [pool.submit(work, i) for work in (watching, calling) for i in range(len(questions))]
+        for future in every:
+            future.result()
         assert set(configured(model)) == {attention}
 
 

@@ -11,7 +11,7 @@ A refusal is a ValueError of one line, a stop by the user is `Stopped`; either w
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import perf_counter
@@ -308,8 +308,7 @@ def follow(
     """Run work in the models' thread, yield the progress that it reports, and return its result.
 
     Raises:
-        Stopped: the user has stopped it or begun something else, or the server ends. The work ends at its
-            next report.
+        Stopped: by the user, or by what the user began since, or the server ends; at the next report.
     """
     messages: SimpleQueue[str] = SimpleQueue()
     own = tab.begun
@@ -329,8 +328,6 @@ def follow(
         if ends():
             future.cancel()
             raise Stopped
-        try:
+        with suppress(Empty):
             yield Update(messages.get(timeout=POLL))
-        except Empty:
-            continue
     return future.result()
