@@ -134,8 +134,8 @@ Relevance = Annotated[
         "the same by models of transformers; page:FILE, boxes:FILE, ground:NAME, docqa:NAME, retriever:NAME, "
         "dense:NAME, index:FILE; or a sum such as guide+ocr, also with layout:NAME. With a model also: "
         "trained, its allocator; gaze, its own attention. auto: the allocator, if there is one that knows "
-        "such pictures, else the guide, with the OCR if one is installed (one to three seconds for a new "
-        "picture).",
+        "such pictures, else the guide, with the OCR if one is installed (some seconds for a new picture: "
+        "two for a page of one megapixel).",
     ),
 ]
 Device = Annotated[

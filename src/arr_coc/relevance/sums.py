@@ -71,7 +71,7 @@ def default_source(guide: Guide) -> RelevanceSource:
     """Return the source of relevance "auto": the guide, and the OCR beside it where one is installed.
 
     On real pictures both keep all evidence of more questions than the guide alone (docs/results.md), and
-    reading a new picture takes the OCR one to three seconds.
+    reading a new picture takes the OCR some seconds: two for a page of one megapixel.
     """
     return open_relevance("guide+ocr" if ocr_installed() else GUIDE, guide)
 
