@@ -301,13 +301,13 @@ class TestQuestionMask:
             {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
             {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "First?"}]},
             {"role": "assistant", "content": [{"type": "text", "text": "Answer."}]},
-            {"role": "user", "content": [{"type": "text", "text": "Second?"}]},
+            {"role": "user", "content": [{"type": "text", "text": "Who?"}]},
         ]
         text = built.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
         inputs = built.processor(images=[picture(1)], text=[text], return_tensors="pt")
-        assert self.read(built, inputs) == ["Second?"]
+        assert self.read(built, inputs) == ["Who?"]
         trained = built.processor(images=[picture(1)], text=[text + "An answer."], return_tensors="pt")
-        assert self.read(built, trained) == ["Second?"]
+        assert self.read(built, trained) == ["Who?"]
 
     @pytest.mark.parametrize("family", ["qwen3_vl", "llava"])
     def test_without_processor_or_template_all_text_that_is_not_special(self, family: str) -> None:
