@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 SAMPLED = json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]
 COUNTED = picture_samples()[-1].question
-SERVE = (  # without an OCR, as the extra `app` alone leaves it
+SERVE = (  # without the OCR that `make app` installs: it reads each picture for seconds
     "import sys; sys.modules['rapidocr'] = None;"
     "from arr_coc.app import launch;"
     "launch(port={port}, results={results!r}, ready=lambda address: print(address, flush=True))"
